@@ -1,0 +1,99 @@
+package codemode
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// Tool is one tool as code sees it.
+type Tool struct {
+	Outward    string // argument of codemode.call(name, args)
+	Identifier string // codemode.<Identifier>(args)
+	Server     string // JavaScript identifier of the server: <Server>.<Member>(args)
+	Member     string
+}
+
+// Host is what a script can reach. Every method may be called from several
+// goroutines at once; ctx ends when the run does.
+type Host interface {
+	// Call calls one tool by its outward name and returns the raw
+	// CallToolResult. An error becomes a catchable exception in the script.
+	Call(ctx context.Context, c HostCall) (json.RawMessage, error)
+	// Query answers the discovery functions (tools, search, describe, servers)
+	// with a JSON value.
+	Query(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error)
+}
+
+// HostCall is one call a script made.
+type HostCall struct {
+	Seq       int    // 1, 2, … in issue order within the run
+	Tool      string // outward name
+	Arguments json.RawMessage
+}
+
+// HostError is an error of Host.Call whose parts the script may see.
+type HostError struct {
+	Code    string // "denied", "tool_error", "outcome_unknown", "unavailable", …
+	Message string // complete sentence with the next step
+}
+
+func (e *HostError) Error() string { return e.Message }
+
+// Request is one run.
+type Request struct {
+	ID     string // run id
+	Owner  string // principal id: workers are only ever reused for the same owner
+	Code   string // as the model wrote it
+	Tools  []Tool
+	Limits Limits
+	// Paused tells the pool that the script waits for a person; while it is
+	// positive the wall clock of the run stands still.
+	Paused *Pause
+}
+
+// Limits of one run. Zero values mean the pool's defaults.
+type Limits struct {
+	Wall, CPU     time.Duration
+	MemoryMB      int
+	MaxCalls      int
+	Parallel      int
+	MaxSource     int
+	MaxCallResult int
+	MaxLogs       int
+	MaxValue      int // bytes of the value kept before shaping
+}
+
+// Outcome is how a run ended. Exactly one of Value and Error is meaningful.
+type Outcome struct {
+	Value   json.RawMessage   // JSON of the returned value; nil: undefined
+	Content []json.RawMessage // content blocks (images, audio, resources) the code returned
+	Logs    []string          // console lines, bounded
+	LogsCut int               // lines left out
+	Calls   []CallRecord      // in issue order
+	Error   *ScriptError
+	Wall    time.Duration
+	CPU     time.Duration
+}
+
+// CallRecord is one call a script made, for the list that goes back.
+type CallRecord struct {
+	Seq      int     `json:"seq"`
+	Tool     string  `json:"tool"`
+	Status   string  `json:"status"` // ok, error, in_flight, not_started
+	Millis   float64 `json:"ms"`
+	BytesOut int     `json:"bytes"`
+	Error    string  `json:"error,omitempty"`
+}
+
+// ScriptError is why a run failed, in the user's coordinates.
+type ScriptError struct {
+	Kind    string // syntax, exception, wall, cpu, memory, stack, calls, deadlock, cancelled, engine, busy, unavailable
+	Name    string // of the exception: TypeError, …
+	Message string // short, with the next step where there is one
+	Line    int    // 1-based in the code as sent; 0: unknown
+	Column  int
+	Code    string // HostError.Code of an uncaught tool error
+}
+
+func (e *ScriptError) Error() string { return e.Name + ": " + e.Message }

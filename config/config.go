@@ -1,0 +1,177 @@
+package config
+
+import "time"
+
+// Config is one portal.yaml after loading: defaults filled in, references
+// resolved, validated. It is immutable once Load has returned it.
+type Config struct {
+	// Path is the file it came from; not a key of the file.
+	Path string `yaml:"-"`
+
+	Name    string            `yaml:"name"`    // shown on the home page and to clients
+	Listen  string            `yaml:"listen"`  // host:port of the HTTP listener
+	URL     string            `yaml:"url"`     // public origin of the portal, e.g. https://portal.example.com
+	Hosts   []string          `yaml:"hosts"`   // further Host header values accepted besides those of url and listen
+	Origins []string          `yaml:"origins"` // further Origin header values accepted besides that of url
+	Auth    Auth              `yaml:"auth"`
+	Servers map[string]Server `yaml:"servers"` // by server id
+	Guard   Guard             `yaml:"guard"`
+	Store   Store             `yaml:"store"`
+	Audit   Audit             `yaml:"audit"`
+	Code    Code              `yaml:"code"`
+	Catalog Catalog           `yaml:"catalog"`
+	Limits  Limits            `yaml:"limits"`
+	Log     Log               `yaml:"log"`
+}
+
+// Auth says who may use the portal and how identity is proven.
+type Auth struct {
+	Mode          string         `yaml:"mode"`            // "oidc" or "none" (development: loopback only)
+	Issuer        string         `yaml:"issuer"`          // OIDC issuer URL of the company IdP
+	Audience      []string       `yaml:"audience"`        // accepted aud values; default: the portal's /mcp URL
+	ClientID      string         `yaml:"client_id"`       // browser sign-in for the portal's own pages
+	ClientSecret  Secret         `yaml:"client_secret"`   // of client_id
+	Scopes        []string       `yaml:"scopes"`          // asked for at browser sign-in; default openid profile email
+	GroupsClaim   string         `yaml:"groups_claim"`    // dotted path, default "groups"
+	ClockSkew     time.Duration  `yaml:"clock_skew"`      // default 30s
+	SessionMaxAge time.Duration  `yaml:"session_max_age"` // browser session lifetime, default 12h
+	AllowGroups   []string       `yaml:"allow_groups"`    // if set, only members may use the portal at all
+	Admins        []string       `yaml:"admins"`          // groups whose members see every server's status
+	DevUser       string         `yaml:"dev_user"`        // mode none: the one user, default dev@localhost
+	DevGroups     []string       `yaml:"dev_groups"`      // mode none: that user's groups
+	ServiceTokens []ServiceToken `yaml:"service_tokens"`  // machines
+}
+
+// ServiceToken is a machine's credential. Only its hash is in the file.
+type ServiceToken struct {
+	ID      string    `yaml:"id"`      // principal is "svc:<id>"
+	Hash    string    `yaml:"hash"`    // "sha256:" + hex of the whole token
+	Groups  []string  `yaml:"groups"`  // groups the machine counts as a member of
+	Servers []string  `yaml:"servers"` // server ids it may reach; empty: as its groups allow
+	Tools   []string  `yaml:"tools"`   // globs "server/tool"; empty: all of its servers
+	Expires time.Time `yaml:"expires"` // zero: never
+}
+
+// Server is one upstream. Exactly one of URL and Command is set.
+type Server struct {
+	ID          string `yaml:"-"` // key in the servers map
+	Title       string `yaml:"title"`
+	Description string `yaml:"description"` // what it is for; shown by portal_query_tools
+	Enabled     *bool  `yaml:"enabled"`     // default true
+
+	URL       string            `yaml:"url"`
+	Transport string            `yaml:"transport"` // "auto" (default), "streamable-http", "sse", "stdio"
+	Headers   map[string]Secret `yaml:"headers"`   // sent with every request
+	Bearer    Secret            `yaml:"bearer"`    // Authorization: Bearer …
+
+	Command  []string          `yaml:"command"`  // argv of a stdio server
+	Env      map[string]Secret `yaml:"env"`      // the child's environment besides PATH, HOME, LANG, TMPDIR
+	Dir      string            `yaml:"dir"`      // working directory
+	Sessions string            `yaml:"sessions"` // "user" (default): one upstream session per user; "shared": one for all
+
+	ConnectTimeout time.Duration `yaml:"connect_timeout"` // default limits.connect_timeout
+	CallTimeout    time.Duration `yaml:"call_timeout"`    // idle deadline of a call, default limits.call_timeout
+
+	TrustAnnotations bool                  `yaml:"trust_annotations"` // its hints may loosen the guard
+	Groups           []string              `yaml:"groups"`            // who may use it; empty: everyone signed in
+	DefaultDisabled  bool                  `yaml:"default_disabled"`  // only tools listed below with enabled: true
+	Tools            map[string]ServerTool `yaml:"tools"`             // by original tool name
+}
+
+// IsEnabled reports whether the server is switched on.
+func (s Server) IsEnabled() bool { return s.Enabled == nil || *s.Enabled }
+
+// ServerTool is what the admin says about one tool of a server.
+type ServerTool struct {
+	Enabled *bool    `yaml:"enabled"`
+	Class   string   `yaml:"class"`  // "read", "write", "destructive": overrides every other source
+	Groups  []string `yaml:"groups"` // who may use it, besides the server's groups
+}
+
+// Guard is the policy of WriteGuard. Rules are tried in order, first match
+// wins; what no rule matches falls to the preset.
+type Guard struct {
+	Preset          string        `yaml:"preset"` // "careful" (default), "read-only", "open"
+	Rules           []Rule        `yaml:"rules"`
+	ApprovalExpires time.Duration `yaml:"approval_expires"` // how long an approval may be answered and then used, default 15m
+	AskTimeout      time.Duration `yaml:"ask_timeout"`      // how long a call waits for the person in the client, default 5m
+}
+
+// Rule matches calls. Empty lists match everything.
+type Rule struct {
+	Name    string   `yaml:"name"`
+	Servers []string `yaml:"servers"` // server id globs
+	Tools   []string `yaml:"tools"`   // original tool name globs
+	Class   []string `yaml:"class"`
+	Groups  []string `yaml:"groups"`
+	Users   []string `yaml:"users"`
+	Mode    []string `yaml:"mode"`   // "direct", "code"
+	Action  string   `yaml:"action"` // "allow", "deny", "approve"
+	Reason  string   `yaml:"reason"` // told to the agent when refused or asked
+}
+
+// Store is where shared state lives. At most one of Redis and File is set;
+// neither: a file portal.db beside the configuration.
+type Store struct {
+	Redis  Secret `yaml:"redis"`  // redis:// or rediss:// URL
+	File   string `yaml:"file"`   // path of the embedded store
+	Prefix string `yaml:"prefix"` // key prefix in Redis, default "mcp-portal:"
+}
+
+// Audit says where the audit lines go.
+type Audit struct {
+	File      string `yaml:"file"`      // path; "stdout" and "stderr" are streams; empty: audit.jsonl beside the configuration
+	Arguments bool   `yaml:"arguments"` // also write argument values (off: never)
+}
+
+// Code configures portal_execute and the code modes.
+type Code struct {
+	Mode          string        `yaml:"mode"`            // "opt_in" (default), "off", "default_on", "enforced"
+	Workers       int           `yaml:"workers"`         // warm sandbox processes, default 2
+	MaxWorkers    int           `yaml:"max_workers"`     // live sandbox processes, default 8
+	Reuse         string        `yaml:"reuse"`           // "same-user" (default), "never"
+	Require       []string      `yaml:"require"`         // layers that must be active: "seccomp", "landlock", "rlimits"
+	WallTime      time.Duration `yaml:"wall_time"`       // default 30s; time waiting for a person does not count
+	CPUTime       time.Duration `yaml:"cpu_time"`        // default 5s
+	MemoryMB      int           `yaml:"memory_mb"`       // default 192
+	MaxCalls      int           `yaml:"max_calls"`       // default 200
+	Parallel      int           `yaml:"parallel"`        // calls at once, default 8
+	MaxSource     int           `yaml:"max_source"`      // bytes, default 131072
+	MaxCallResult int           `yaml:"max_call_result"` // bytes of one tool result into a script, default 4194304
+	MaxLogs       int           `yaml:"max_logs"`        // bytes of console output kept, default 16384
+	ResultTokens  int           `yaml:"result_tokens"`   // budget of what goes back to the model, estimated tokens, default 6000
+	RunsPerUser   int           `yaml:"runs_per_user"`   // at once, default 4
+	QueuePerUser  int           `yaml:"queue_per_user"`  // waiting beyond that, default 16
+	PausedFor     time.Duration `yaml:"paused_for"`      // how long a run waits for an approval in memory, default 10m
+}
+
+// Catalog configures names and refreshing of what upstreams offer.
+type Catalog struct {
+	Poll    time.Duration `yaml:"poll"`     // backstop refresh, default 5m
+	NameMax int           `yaml:"name_max"` // length limit of outward names, 40 to 64, default 64
+}
+
+// Limits are ceilings of the relay.
+type Limits struct {
+	ConnectTimeout time.Duration `yaml:"connect_timeout"` // default 20s
+	CallTimeout    time.Duration `yaml:"call_timeout"`    // idle deadline, reset by progress, default 60s
+	CallCeiling    time.Duration `yaml:"call_ceiling"`    // hard, default 15m
+	Body           int64         `yaml:"body"`            // bytes of one request from a client, default 4194304
+	Message        int64         `yaml:"message"`         // bytes of one message from an upstream, default 33554432
+	Sessions       int           `yaml:"sessions"`        // 2025 sessions per user, default 100
+	SessionIdle    time.Duration `yaml:"session_idle"`    // default 24h
+	Drain          time.Duration `yaml:"drain"`           // at shutdown, default 10s
+}
+
+// Log configures the program's own log on standard error.
+type Log struct {
+	Level  string `yaml:"level"`  // "debug", "info" (default), "warn", "error"
+	Format string `yaml:"format"` // "text" (default), "json"
+}
+
+// Secret is a string that never prints itself: String, GoString, MarshalJSON,
+// MarshalYAML and slog show "[redacted]". Reveal gives the value.
+type Secret string
+
+// Reveal returns the secret value. Only auth, upstreams and store call it.
+func (s Secret) Reveal() string { return string(s) }

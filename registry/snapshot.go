@@ -1,0 +1,68 @@
+package registry
+
+import (
+	"encoding/json"
+
+	"github.com/mcp-portal/mcp-portal/upstreams"
+)
+
+// Tool is one tool of one server. Server and Name are its identity; policies,
+// grants and audit use them, never the outward name.
+type Tool struct {
+	Server       string // server id
+	Name         string // original name
+	Outward      string // what clients see: [A-Za-z0-9_-], ≤ catalog.name_max
+	Identifier   string // Outward as a JavaScript identifier, injective
+	Member       string // JavaScript identifier unique within the server, for <server>.<tool>()
+	Title        string
+	Description  string
+	Raw          json.RawMessage // the definition exactly as its server sent it
+	Outer        json.RawMessage // Raw with the outward name, and made acceptable to strict clients
+	InputSchema  json.RawMessage // as sent; nil if none
+	OutputSchema json.RawMessage // as sent; nil if none
+	Annotations  json.RawMessage // as sent; nil if none
+}
+
+// Prompt is one prompt of one server.
+type Prompt struct {
+	Server, Name, Outward string
+	Raw, Outer            json.RawMessage
+}
+
+// Resource is one resource of one server. URIs are kept as they are; two
+// servers with the same URI are told apart by Outward.
+type Resource struct {
+	Server, URI, Outward string
+	Raw, Outer           json.RawMessage
+}
+
+// Template is one resource template of one server.
+type Template struct {
+	Server, URITemplate, Outward string
+	Raw, Outer                   json.RawMessage
+}
+
+// Server is one server in a snapshot.
+type Server struct {
+	ID           string
+	Identifier   string // id as a JavaScript identifier
+	Title        string
+	Description  string // the admin's, else the server's own words, bounded
+	Instructions string
+	State        upstreams.State
+	Tools        []*Tool // sorted by outward name
+	Prompts      []*Prompt
+	Resources    []*Resource
+	Templates    []*Template
+	Warnings     []string // withheld tools, repeated cursors, …
+	FromCache    bool     // listed by an earlier process, not yet by this one
+}
+
+// Snapshot is everything every server offers at one moment. It is immutable;
+// a request uses one from beginning to end.
+type Snapshot struct {
+	Version   uint64
+	Servers   []*Server // sorted by id, enabled ones only
+	byOutward map[string]*Tool
+	byID      map[string]*Server
+}

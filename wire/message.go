@@ -1,0 +1,133 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Message is one JSON-RPC 2.0 message. Parts are the exact bytes received.
+type Message struct {
+	ID     json.RawMessage // string or number; nil: a notification
+	Method string          // empty: a response
+	Params json.RawMessage
+	Result json.RawMessage
+	Error  *Error
+}
+
+// Error is a JSON-RPC 2.0 error object (section 5.1), data kept raw.
+type Error struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s (code %d)", e.Message, e.Code) }
+
+// Error codes of JSON-RPC 2.0 and of MCP.
+const (
+	CodeParse              = -32700
+	CodeInvalidRequest     = -32600
+	CodeMethodNotFound     = -32601
+	CodeInvalidParams      = -32602
+	CodeInternal           = -32603
+	CodeResourceNotFound   = -32002 // 2025 revisions
+	CodeHeaderMismatch     = -32020 // 2026-07-28
+	CodeMissingCapability  = -32021 // 2026-07-28
+	CodeUnsupportedVersion = -32022 // 2026-07-28
+	CodeURLElicitation     = -32042 // 2025-11-25
+)
+
+// Errorf makes an Error with a formatted message.
+func Errorf(code int, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// ParseMessage reads one JSON-RPC message. Batches (2025-03-26) are refused
+// here; see IsBatch.
+func ParseMessage(b []byte) (Message, error) {
+	var m Message
+	if !json.Valid(b) {
+		return m, Errorf(CodeParse, "parse error: the body is not valid JSON")
+	}
+	o, err := ParseObject(b)
+	if err != nil {
+		return m, Errorf(CodeInvalidRequest, "invalid request: the message is not a JSON object")
+	}
+	if o.String("jsonrpc") != "2.0" {
+		return m, Errorf(CodeInvalidRequest, `invalid request: "jsonrpc" is not "2.0"`)
+	}
+	if id := o.Get("id"); id != nil && !bytes.Equal(id, []byte("null")) {
+		if id[0] != '"' && id[0] != '-' && (id[0] < '0' || id[0] > '9') {
+			return m, Errorf(CodeInvalidRequest, `invalid request: "id" is neither string nor number`)
+		}
+		m.ID = id
+	}
+	if v := o.Get("method"); v != nil {
+		if m.Method = o.String("method"); m.Method == "" {
+			return m, Errorf(CodeInvalidRequest, `invalid request: "method" is not a string`)
+		}
+		m.Params = o.Get("params")
+		if p := bytes.TrimLeft(m.Params, " \t\r\n"); len(p) > 0 && p[0] != '{' && p[0] != '[' {
+			return m, Errorf(CodeInvalidRequest, `invalid request: "params" is not an object`)
+		}
+		return m, nil
+	}
+	m.Result = o.Get("result")
+	if e := o.Get("error"); e != nil && !bytes.Equal(e, []byte("null")) {
+		m.Error = &Error{}
+		if err := json.Unmarshal(e, m.Error); err != nil {
+			return m, Errorf(CodeInvalidRequest, `invalid response: malformed "error"`)
+		}
+	}
+	if m.Result == nil && m.Error == nil {
+		return m, Errorf(CodeInvalidRequest, `invalid request: neither "method" nor "result" nor "error"`)
+	}
+	return m, nil
+}
+
+// IsBatch reports whether the bytes are a JSON array.
+func IsBatch(b []byte) bool {
+	b = bytes.TrimLeft(b, " \t\r\n")
+	return len(b) > 0 && b[0] == '['
+}
+
+// IsRequest reports whether an answer is expected.
+func (m Message) IsRequest() bool { return m.Method != "" && m.ID != nil }
+
+// IsNotification reports whether it is a notification.
+func (m Message) IsNotification() bool { return m.Method != "" && m.ID == nil }
+
+// IsResponse reports whether it answers a request.
+func (m Message) IsResponse() bool { return m.Method == "" }
+
+// Bytes is the message on the wire.
+func (m Message) Bytes() []byte {
+	b := make([]byte, 0, len(m.Params)+len(m.Result)+len(m.Method)+64)
+	b = append(b, `{"jsonrpc":"2.0"`...)
+	if m.ID != nil {
+		b = append(append(b, `,"id":`...), m.ID...)
+	} else if m.IsResponse() {
+		b = append(b, `,"id":null`...)
+	}
+	switch {
+	case m.Method != "":
+		b = append(append(b, `,"method":`...), Quote(m.Method)...)
+		if m.Params != nil {
+			b = append(append(b, `,"params":`...), m.Params...)
+		}
+	case m.Error != nil:
+		b = append(append(b, `,"error":`...), Encode(m.Error)...)
+	default:
+		b = append(append(b, `,"result":`...), m.Result...)
+	}
+	return append(b, '}')
+}
+
+// AsError finds a JSON-RPC error in a chain.
+func AsError(err error) (*Error, bool) {
+	var e *Error
+	ok := errors.As(err, &e)
+	return e, ok
+}
