@@ -8,6 +8,11 @@ type Config struct {
 	// Path is the file it came from; not a key of the file.
 	Path string `yaml:"-"`
 
+	// Warnings are findings that do not stop the portal but that its admin
+	// should know: an expired service token, a credential sent over plain
+	// http. Each has the form of an Error's text. Not a key of the file.
+	Warnings []string `yaml:"-"`
+
 	Name    string            `yaml:"name"`    // shown on the home page and to clients
 	Listen  string            `yaml:"listen"`  // host:port of the HTTP listener
 	URL     string            `yaml:"url"`     // public origin of the portal, e.g. https://portal.example.com

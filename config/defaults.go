@@ -1,0 +1,89 @@
+package config
+
+import "time"
+
+// Defaults returns a configuration with every default value and no server. It
+// is where Parse starts, and what docs/configuration.md and the JSON Schema
+// show as defaults. It is not valid by itself: sign-in needs an issuer.
+func Defaults() *Config {
+	return &Config{
+		Name:   "MCP Portal",
+		Listen: "127.0.0.1:8080",
+		Auth: Auth{
+			Mode:          "oidc",
+			Scopes:        []string{"openid", "profile", "email"},
+			GroupsClaim:   "groups",
+			ClockSkew:     30 * time.Second,
+			SessionMaxAge: 12 * time.Hour,
+		},
+		Servers: map[string]Server{},
+		Guard: Guard{
+			Preset:          "careful",
+			ApprovalExpires: 15 * time.Minute,
+			AskTimeout:      5 * time.Minute,
+		},
+		Store: Store{Prefix: "mcp-portal:"},
+		Code: Code{
+			Mode:          "opt_in",
+			Workers:       2,
+			MaxWorkers:    8,
+			Reuse:         "same-user",
+			WallTime:      30 * time.Second,
+			CPUTime:       5 * time.Second,
+			MemoryMB:      192,
+			MaxCalls:      200,
+			Parallel:      8,
+			MaxSource:     128 << 10,
+			MaxCallResult: 4 << 20,
+			MaxLogs:       16 << 10,
+			ResultTokens:  6000,
+			RunsPerUser:   4,
+			QueuePerUser:  16,
+			PausedFor:     10 * time.Minute,
+		},
+		Catalog: Catalog{Poll: 5 * time.Minute, NameMax: 64},
+		Limits: Limits{
+			ConnectTimeout: 20 * time.Second,
+			CallTimeout:    time.Minute,
+			CallCeiling:    15 * time.Minute,
+			Body:           4 << 20,
+			Message:        32 << 20,
+			Sessions:       100,
+			SessionIdle:    24 * time.Hour,
+			Drain:          10 * time.Second,
+		},
+		Log: Log{Level: "info", Format: "text"},
+	}
+}
+
+// defaultServer is what each entry of servers starts from.
+func defaultServer() Server { return Server{Transport: "auto", Sessions: "user"} }
+
+// derive fills what follows from other keys. It runs after validation, on a
+// configuration without errors.
+func derive(c *Config) {
+	for id, s := range c.Servers {
+		s.ID = id
+		if s.ConnectTimeout == 0 {
+			s.ConnectTimeout = c.Limits.ConnectTimeout
+		}
+		if s.CallTimeout == 0 {
+			s.CallTimeout = c.Limits.CallTimeout
+		}
+		if len(s.Command) > 0 {
+			s.Transport = "stdio"
+		}
+		c.Servers[id] = s
+	}
+	if c.URL == "" && c.Auth.Mode == "none" {
+		if host, port, err := splitListen(c.Listen); err == nil && port != 0 {
+			c.URL = "http://" + joinHostPort(host, port)
+		}
+	}
+	if len(c.Auth.Audience) == 0 && c.URL != "" {
+		c.Auth.Audience = []string{c.URL + "/mcp"}
+	}
+	if c.Auth.Mode == "none" && c.Auth.DevUser == "" {
+		c.Auth.DevUser = "dev@localhost"
+	}
+}

@@ -1,0 +1,75 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Load reads and checks the configuration file at path, with the variables of
+// the process environment. On failure the error is Errors, with everything
+// that is wrong at once; there is no partly loaded configuration.
+func Load(path string) (*Config, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, Errors{{File: path, Message: err.Error()}}
+	}
+	return Parse(path, data, os.LookupEnv)
+}
+
+// readFile reads a regular file of bounded size.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the configuration (%w); give its path with --config", cause(err))
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("the configuration is not a regular file; give the path of portal.yaml with --config")
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("the configuration has %d bytes, more than the %d allowed; is this the right file?", info.Size(), maxFile)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the configuration (%w); let the portal's user read it", cause(err))
+	}
+	return data, nil
+}
+
+// Parse reads and checks the text of a configuration file. path is used in
+// messages and to resolve relative paths; env looks up ${NAME}. The error is
+// Errors. Files named by file:/path secrets are read.
+func Parse(path string, data []byte, env func(string) (string, bool)) (*Config, error) {
+	root, errs := syntax(path, data)
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	c := Defaults()
+	c.Path = path
+	d := newDecoder(path, env)
+	ast.Walk(collectAnchors{d}, root)
+	if _, empty := root.(*ast.NullNode); empty {
+		return nil, Errors{{File: path, Line: 1, Column: 1, Message: "the file is empty; write at least auth and servers, see docs/configuration.md"}}
+	}
+	d.decode(root, reflect.ValueOf(c).Elem(), place{}, position{1, 1})
+	v := &validator{decoder: d, c: c}
+	v.run()
+	if len(d.errs) > 0 {
+		return nil, d.errs.sorted()
+	}
+	for _, w := range v.warnings.sorted() {
+		c.Warnings = append(c.Warnings, w.Error())
+	}
+	derive(c)
+	for id, s := range maps.Clone(c.Servers) {
+		if s.Dir != "" && !filepath.IsAbs(s.Dir) {
+			s.Dir = filepath.Join(filepath.Dir(path), s.Dir)
+			c.Servers[id] = s
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,266 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// reservedIDs are server ids the portal needs for itself: its own tools are
+// named portal_…, and code reaches all tools through codemode.
+var reservedIDs = []string{"portal", "codemode"}
+
+// ownHeaders are set by the portal on every request; a configured value would
+// break the protocol or be overwritten.
+var ownHeaders = []string{
+	"Accept", "Connection", "Content-Length", "Content-Type", "Host", "Last-Event-Id",
+	"Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version", "Mcp-Session-Id", "Transfer-Encoding", "Upgrade",
+}
+
+func (v *validator) servers() {
+	if v.isBroken("servers") {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(v.c.Servers)) {
+		path := join("servers", id)
+		switch {
+		case !serverIDPattern.MatchString(id):
+			v.badID(path, id)
+		case len(id) > 63:
+			v.fail(v.keys[path], path, "a server id has at most 63 characters; shorten it")
+		case slices.Contains(reservedIDs, id):
+			v.fail(v.keys[path], path, "the id %q is reserved for the portal itself; choose another", id)
+		}
+		v.server(path, v.c.Servers[id])
+	}
+}
+
+// badID reports an id without marking what is below it as broken.
+func (v *validator) badID(path, id string) {
+	fix := "use lower-case letters and digits, with single dashes between"
+	if s := suggestID(id); s != "" {
+		fix = fmt.Sprintf("write %s", s)
+	}
+	at := v.keys[path]
+	v.errs = append(v.errs, Error{File: v.file, Line: at.line, Column: at.column, Path: path,
+		Message: fmt.Sprintf("%s is not a server id: only lower-case letters, digits and single dashes between them; %s", quote(id), fix)})
+}
+
+func suggestID(id string) string {
+	s := strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(id)), "-")
+	for strings.Contains(s, "--") {
+		s = strings.ReplaceAll(s, "--", "-")
+	}
+	return s
+}
+
+func (v *validator) server(path string, s Server) {
+	if v.isBroken(path) {
+		return
+	}
+	key := func(name string) string { return path + "." + name }
+	hasURL, hasCommand := v.has(key("url")), v.has(key("command"))
+	switch {
+	case hasURL && hasCommand:
+		v.report(key("command"), "url and command are both given; keep url for a remote server, or command for a program the portal starts")
+	case !hasURL && !hasCommand:
+		v.report(path, "has neither url nor command; write url: for a remote server, or command: for a program the portal starts")
+	case hasURL:
+		v.remote(path, s)
+	default:
+		v.local(path, s)
+	}
+	if s.CallTimeout > 0 && s.CallTimeout > v.c.Limits.CallCeiling && !v.isBroken("limits.call_ceiling") {
+		v.report(key("call_timeout"), "%s is longer than limits.call_ceiling (%s); shorten it or raise the ceiling", short(s.CallTimeout), short(v.c.Limits.CallCeiling))
+	}
+	for name := range s.Tools {
+		if name == "" || len(name) > 256 {
+			v.report(join(key("tools"), name), "is not a tool name; write the name as the server lists it")
+		}
+	}
+}
+
+func (v *validator) remote(path string, s Server) {
+	key := func(name string) string { return path + "." + name }
+	u := v.httpURL(key("url"), s.URL)
+	if s.Transport == "stdio" {
+		v.report(key("transport"), "stdio needs command, but url is given; use auto, streamable-http or sse")
+	}
+	for _, k := range []string{"env", "dir"} {
+		if v.has(key(k)) {
+			v.report(key(k), "is only for a server with command; remove it")
+		}
+	}
+	credential := s.Bearer != ""
+	if strings.ContainsAny(s.Bearer.Reveal(), " \t\r\n") {
+		v.report(key("bearer"), "contains a space or line break; write only the token, without \"Bearer\"")
+	}
+	for name, value := range s.Headers {
+		p := join(key("headers"), name)
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
+		switch {
+		case !headerPattern.MatchString(name):
+			v.report(p, "is not a header name; use letters, digits and dashes")
+		case slices.Contains(ownHeaders, canonical):
+			v.report(p, "is set by the portal itself; remove it")
+		case canonical == "Authorization" && s.Bearer != "":
+			v.report(p, "Authorization and bearer are both given; keep one of them")
+		case strings.ContainsAny(value.Reveal(), "\r\n"):
+			v.report(p, "contains a line break; a header value is one line")
+		}
+		credential = credential || canonical == "Authorization" || canonical == "Cookie" || strings.Contains(strings.ToLower(name), "key") || strings.Contains(strings.ToLower(name), "token")
+	}
+	if credential && u != nil && u.Scheme == "http" && !IsLoopback(u.Hostname()) {
+		v.warn(key("url"), "sends a credential over plain http; use https")
+	}
+}
+
+func (v *validator) local(path string, s Server) {
+	key := func(name string) string { return path + "." + name }
+	if len(s.Command) == 0 {
+		v.report(key("command"), "is empty; write the program and its arguments as a list")
+	} else if s.Command[0] == "" {
+		v.report(key("command")+"[0]", "is empty; write the program to start")
+	}
+	if s.Transport != "auto" && s.Transport != "stdio" {
+		v.report(key("transport"), "%s needs url, but command is given; remove transport or use stdio", s.Transport)
+	}
+	for _, k := range []string{"headers", "bearer"} {
+		if v.has(key(k)) {
+			v.report(key(k), "is only for a server with url; pass it in env instead")
+		}
+	}
+	for name := range s.Env {
+		if !envNamePattern.MatchString(name) {
+			v.report(join(key("env"), name), "is not a variable name; use letters, digits and underscores")
+		}
+	}
+}
+
+// serverRef checks a server id that another key names.
+func (v *validator) serverRef(path, id string) {
+	if id == "" || v.isBroken("servers") {
+		return
+	}
+	if _, ok := v.c.Servers[id]; ok {
+		return
+	}
+	ids := slices.Sorted(maps.Keys(v.c.Servers))
+	switch near := nearest(id, ids); {
+	case near != "":
+		v.report(path, "there is no server %s; did you mean %q?", quote(v.asWritten(path, id)), near)
+	case len(ids) == 0:
+		v.report(path, "there is no server %s; servers is empty", quote(v.asWritten(path, id)))
+	case len(ids) > 12:
+		v.report(path, "there is no server %s; write one of the %d ids under servers", quote(v.asWritten(path, id)), len(ids))
+	default:
+		v.report(path, "there is no server %s; the servers are %s", quote(v.asWritten(path, id)), list(ids))
+	}
+}
+
+// text returns a value as the file has it, so that messages do not repeat what
+// came from the environment.
+func (v *validator) asWritten(path, value string) string {
+	if w, ok := v.written[path]; ok {
+		return w
+	}
+	return value
+}
+
+// toolGlob checks a "server/tool" pattern.
+func (v *validator) toolGlob(path, glob string) {
+	if glob == "" || v.isBroken(path) {
+		return
+	}
+	server, tool, ok := strings.Cut(glob, "/")
+	if !ok || server == "" || tool == "" {
+		v.report(path, "must be server/tool; write it like dns/list_* or */search")
+		return
+	}
+	if what := checkGlob(glob); what != "" {
+		v.report(path, "%s", what)
+		return
+	}
+	if !hasGlob(server) {
+		v.serverRef(path, server)
+	}
+}
+
+func (v *validator) guard() {
+	g := v.c.Guard
+	names := map[string]int{}
+	for i, r := range g.Rules {
+		base := fmt.Sprintf("guard.rules[%d]", i)
+		if v.isBroken(base) {
+			continue
+		}
+		if r.Action == "" {
+			v.report(base+".action", "is required; write allow, deny or approve")
+		}
+		if first, dup := names[r.Name]; dup && r.Name != "" {
+			v.report(base+".name", "%s is already the name of guard.rules[%d]; give each rule its own", quote(r.Name), first)
+		} else {
+			names[r.Name] = i
+		}
+		for j, s := range r.Servers {
+			if path := fmt.Sprintf("%s.servers[%d]", base, j); !hasGlob(s) && !v.isBroken(path) {
+				v.serverRef(path, s)
+			}
+		}
+		if len(r.Servers)+len(r.Tools)+len(r.Class)+len(r.Groups)+len(r.Users)+len(r.Mode) == 0 && i < len(g.Rules)-1 {
+			v.warn(base, "this rule matches every call, so the rules after it are never reached")
+		}
+	}
+	if g.AskTimeout > g.ApprovalExpires && !v.isBroken("guard.approval_expires") {
+		v.report("guard.ask_timeout", "%s is longer than guard.approval_expires (%s); shorten it or raise the other", short(g.AskTimeout), short(g.ApprovalExpires))
+	}
+}
+
+func (v *validator) store() {
+	s := v.c.Store
+	if v.has("store.redis") && v.has("store.file") {
+		v.report("store.file", "redis and file are both given; keep one: redis for several replicas, file for one machine")
+	}
+	if s.Redis == "" {
+		return
+	}
+	u, err := url.Parse(s.Redis.Reveal())
+	switch {
+	case err != nil:
+		v.report("store.redis", "is not a URL; write it like redis://:password@host:6379/0 (percent-encode special characters of the password)")
+	case u.Scheme != "redis" && u.Scheme != "rediss":
+		v.report("store.redis", "must start with redis:// or rediss:// (with TLS); correct the scheme")
+	case u.Hostname() == "":
+		v.report("store.redis", "has no host; write it like redis://host:6379/0")
+	case !validPort(u.Port()):
+		v.report("store.redis", "has a port that is not a number from 1 to 65535; correct it")
+	}
+}
+
+func (v *validator) code() {
+	c := v.c.Code
+	if c.Workers > c.MaxWorkers && !v.isBroken("code.max_workers") {
+		v.report("code.workers", "%d is more than code.max_workers (%d); lower it or raise the other", c.Workers, c.MaxWorkers)
+	}
+	if c.CPUTime > c.WallTime && !v.isBroken("code.wall_time") {
+		v.report("code.cpu_time", "%s is longer than code.wall_time (%s); lower it or raise the other", short(c.CPUTime), short(c.WallTime))
+	}
+	if c.Parallel > c.MaxCalls && !v.isBroken("code.max_calls") {
+		v.report("code.parallel", "%d is more than code.max_calls (%d); lower it or raise the other", c.Parallel, c.MaxCalls)
+	}
+}
+
+func (v *validator) ceilings() {
+	l := v.c.Limits
+	if l.CallTimeout > l.CallCeiling && !v.isBroken("limits.call_ceiling") {
+		v.report("limits.call_timeout", "%s is longer than limits.call_ceiling (%s); lower it or raise the other", short(l.CallTimeout), short(l.CallCeiling))
+	}
+}
