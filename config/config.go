@@ -13,6 +13,10 @@ type Config struct {
 	// http. Each has the form of an Error's text. Not a key of the file.
 	Warnings []string `yaml:"-"`
 
+	// sources are the files it was read from, with fingerprints of their
+	// content, so that WatchFrom knows what is new.
+	sources map[string]string
+
 	Name    string            `yaml:"name"`    // shown on the home page and to clients
 	Listen  string            `yaml:"listen"`  // host:port of the HTTP listener
 	URL     string            `yaml:"url"`     // public origin of the portal, e.g. https://portal.example.com

@@ -43,7 +43,7 @@ func walkFields(v reflect.Value, prefix string, docs map[string]string, out *[]F
 	t := v.Type()
 	for i := range t.NumField() {
 		name := t.Field(i).Tag.Get("yaml")
-		if name == "-" {
+		if name == "-" || name == "" {
 			continue
 		}
 		path := name
@@ -73,7 +73,7 @@ func walkFields(v reflect.Value, prefix string, docs map[string]string, out *[]F
 func fieldNames(t reflect.Type) []string {
 	var out []string
 	for i := range t.NumField() {
-		if name := t.Field(i).Tag.Get("yaml"); name != "-" {
+		if name := t.Field(i).Tag.Get("yaml"); name != "-" && name != "" {
 			out = append(out, name)
 		}
 	}

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
@@ -44,26 +46,38 @@ func readFile(path string) ([]byte, error) {
 // messages and to resolve relative paths; env looks up ${NAME}. The error is
 // Errors. Files named by file:/path secrets are read.
 func Parse(path string, data []byte, env func(string) (string, bool)) (*Config, error) {
-	root, errs := syntax(path, data)
+	c, _, errs := parse(path, data, env)
 	if len(errs) > 0 {
 		return nil, errs
+	}
+	return c, nil
+}
+
+// parse does the work of Parse and also returns what was read, with and
+// without success, for the watcher.
+func parse(path string, data []byte, env func(string) (string, bool)) (*Config, map[string]string, Errors) {
+	root, errs := syntax(path, data)
+	if len(errs) > 0 {
+		return nil, map[string]string{path: fingerprint(data)}, errs
 	}
 	c := Defaults()
 	c.Path = path
 	d := newDecoder(path, env)
 	ast.Walk(collectAnchors{d}, root)
 	if _, empty := root.(*ast.NullNode); empty {
-		return nil, Errors{{File: path, Line: 1, Column: 1, Message: "the file is empty; write at least auth and servers, see docs/configuration.md"}}
+		return nil, map[string]string{path: fingerprint(data)}, Errors{{File: path, Line: 1, Column: 1, Message: "the file is empty; write at least auth and servers, see docs/configuration.md"}}
 	}
+	d.sources[path] = fingerprint(data)
 	d.decode(root, reflect.ValueOf(c).Elem(), place{}, position{1, 1})
 	v := &validator{decoder: d, c: c}
 	v.run()
 	if len(d.errs) > 0 {
-		return nil, d.errs.sorted()
+		return nil, d.sources, d.errs.sorted()
 	}
 	for _, w := range v.warnings.sorted() {
 		c.Warnings = append(c.Warnings, w.Error())
 	}
+	c.sources = d.sources
 	derive(c)
 	for id, s := range maps.Clone(c.Servers) {
 		if s.Dir != "" && !filepath.IsAbs(s.Dir) {
@@ -71,5 +85,12 @@ func Parse(path string, data []byte, env func(string) (string, bool)) (*Config, 
 			c.Servers[id] = s
 		}
 	}
-	return c, nil
+	return c, d.sources, nil
+}
+
+// fingerprint identifies the content of a file without keeping it, since it
+// may be a secret.
+func fingerprint(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
 }

@@ -107,7 +107,9 @@ func (d *decoder) secret(n ast.Node, v reflect.Value, p place, start position, t
 		return
 	}
 	if strings.HasPrefix(written, "file:") {
-		content, err := readSecretFile(strings.TrimPrefix(text, "file:"))
+		name := strings.TrimPrefix(text, "file:")
+		content, sum, err := readSecretFile(name)
+		d.sources[name] = sum
 		if err != nil {
 			d.fail(start, p.path, "%v", err)
 			return

@@ -70,32 +70,32 @@ func reference(s string) (string, int) {
 }
 
 // readSecretFile returns the content of a file:/path secret without its
-// trailing newline. The error says what to do and never shows the content.
-func readSecretFile(path string) (string, error) {
+// trailing newline, and its fingerprint. The error says what to do and never shows the content.
+func readSecretFile(path string) (content, sum string, err error) {
 	if !filepath.IsAbs(path) {
-		return "", fmt.Errorf("file: needs an absolute path; write file:/path/to/secret")
+		return "", "", fmt.Errorf("file: needs an absolute path; write file:/path/to/secret")
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", fmt.Errorf("cannot read the secret file %s (%v); create it or correct the path", path, cause(err))
+		return "", "", fmt.Errorf("cannot read the secret file %s (%v); create it or correct the path", path, cause(err))
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("the secret file %s is not a regular file; give the path of a file", path)
+		return "", "", fmt.Errorf("the secret file %s is not a regular file; give the path of a file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("cannot read the secret file %s (%v); let the portal's user read it", path, cause(err))
+		return "", "", fmt.Errorf("cannot read the secret file %s (%v); let the portal's user read it", path, cause(err))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
 	if err != nil {
-		return "", fmt.Errorf("cannot read the secret file %s (%v)", path, cause(err))
+		return "", "", fmt.Errorf("cannot read the secret file %s (%v)", path, cause(err))
 	}
 	if len(data) > maxSecretFile {
-		return "", fmt.Errorf("the secret file %s is longer than %d bytes; a secret is one short line", path, maxSecretFile)
+		return "", "", fmt.Errorf("the secret file %s is longer than %d bytes; a secret is one short line", path, maxSecretFile)
 	}
 	s := strings.TrimSuffix(string(data), "\n")
-	return strings.TrimSuffix(s, "\r"), nil
+	return strings.TrimSuffix(s, "\r"), fingerprint(data), nil
 }
 
 // cause drops the operation and path that the os package puts around the
