@@ -51,7 +51,7 @@ func ParseMessage(b []byte) (Message, error) {
 	if !json.Valid(b) {
 		return m, Errorf(CodeParse, "parse error: the body is not valid JSON")
 	}
-	o, err := ParseObject(b)
+	o, err := splitObject(b)
 	if err != nil {
 		return m, Errorf(CodeInvalidRequest, "invalid request: the message is not a JSON object")
 	}
@@ -91,6 +91,23 @@ func ParseMessage(b []byte) (Message, error) {
 func IsBatch(b []byte) bool {
 	b = bytes.TrimLeft(b, " \t\r\n")
 	return len(b) > 0 && b[0] == '['
+}
+
+// SplitBatch returns the members of a batch (2025-03-26 and before), or the
+// bytes themselves when they are not an array. An array that is not valid JSON
+// or empty is an error.
+func SplitBatch(b []byte) ([]json.RawMessage, error) {
+	if !IsBatch(b) {
+		return []json.RawMessage{b}, nil
+	}
+	var parts []json.RawMessage
+	if err := json.Unmarshal(b, &parts); err != nil {
+		return nil, Errorf(CodeParse, "parse error: the batch is not valid JSON")
+	}
+	if len(parts) == 0 {
+		return nil, Errorf(CodeInvalidRequest, "invalid request: empty batch")
+	}
+	return parts, nil
 }
 
 // IsRequest reports whether an answer is expected.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"unicode/utf8"
 )
 
 // Field is one member of a JSON object with the exact bytes of its value.
@@ -18,39 +20,134 @@ type Field struct {
 type Object []Field
 
 // ParseObject splits a JSON object into its members, in order, without
-// touching the values. The input must be one valid JSON object.
+// touching the values. The input must be one valid JSON object. The values
+// share the input's memory.
 func ParseObject(b []byte) (Object, error) {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	t, err := dec.Token()
+	if !json.Valid(b) {
+		return nil, errors.New("parse JSON object: not valid JSON")
+	}
+	return splitObject(b)
+}
+
+// splitObject is ParseObject for bytes known to be valid JSON.
+func splitObject(b []byte) (Object, error) {
+	var o Object
+	var bad error
+	err := scanObject(b, func(key, val []byte, _, _ int) {
+		k, err := keyText(key)
+		if err != nil {
+			bad = err
+		}
+		o = append(o, Field{k, json.RawMessage(val)})
+	}, nil)
+	if err == nil {
+		err = bad
+	}
 	if err != nil {
 		return nil, fmt.Errorf("parse JSON object: %w", err)
 	}
-	if t != json.Delim('{') {
-		return nil, errors.New("parse JSON object: not an object")
-	}
-	var o Object
-	for dec.More() {
-		k, err := dec.Token()
-		if err != nil {
-			return nil, fmt.Errorf("parse JSON object: %w", err)
-		}
-		key, ok := k.(string)
-		if !ok {
-			return nil, errors.New("parse JSON object: key is not a string")
-		}
-		var v json.RawMessage
-		if err := dec.Decode(&v); err != nil {
-			return nil, fmt.Errorf("parse JSON object: member %q: %w", key, err)
-		}
-		o = append(o, Field{key, v})
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, fmt.Errorf("parse JSON object: %w", err)
-	}
-	if dec.More() {
-		return nil, errors.New("parse JSON object: data after the object")
-	}
 	return o, nil
+}
+
+// keyText decodes a quoted key.
+func keyText(quoted []byte) (string, error) {
+	inner := quoted[1 : len(quoted)-1]
+	plain := utf8.Valid(inner)
+	for _, c := range inner {
+		if c == '\\' {
+			plain = false
+		}
+	}
+	if plain {
+		return string(inner), nil
+	}
+	var s string
+	if err := json.Unmarshal(quoted, &s); err != nil {
+		return "", fmt.Errorf("key %s: %w", quoted, err)
+	}
+	return s, nil
+}
+
+// keyIs compares a quoted key with a name.
+func keyIs(quoted []byte, name string) bool {
+	k, err := keyText(quoted)
+	return err == nil && k == name
+}
+
+// scanObject walks over the members of one object in bytes known to be valid
+// JSON: visit gets the quoted key, the value, and the value's offsets. closing
+// gets the offset of the closing brace.
+func scanObject(b []byte, visit func(key, val []byte, start, end int), closing *int) error {
+	i := skipSpace(b, 0)
+	if i >= len(b) || b[i] != '{' {
+		return errors.New("not an object")
+	}
+	i = skipSpace(b, i+1)
+	for i < len(b) && b[i] != '}' {
+		k := i
+		i = skipString(b, i)
+		key := b[k:i]
+		i = skipSpace(b, skipSpace(b, i)+1) // over the colon
+		v := i
+		i = skipValue(b, i)
+		visit(key, b[v:i:i], v, i)
+		i = skipSpace(b, i)
+		if i < len(b) && b[i] == ',' {
+			i = skipSpace(b, i+1)
+		}
+	}
+	if closing != nil {
+		*closing = i
+	}
+	return nil
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+func skipString(b []byte, i int) int {
+	for i++; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(b)
+}
+
+func skipValue(b []byte, i int) int {
+	depth := 0
+	for i < len(b) {
+		switch b[i] {
+		case '"':
+			i = skipString(b, i)
+			if depth == 0 {
+				return i
+			}
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i // end of the enclosing value after a scalar
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',', ' ', '\t', '\n', '\r':
+			if depth == 0 {
+				return i
+			}
+		}
+		i++
+	}
+	return i
 }
 
 // Get returns the value of key, or nil. Of duplicate keys the last counts, as
@@ -91,6 +188,45 @@ func (o Object) Set(key string, value json.RawMessage) Object {
 		out = append(out, Field{key, value})
 	}
 	return out
+}
+
+// Splice sets one member of a JSON object and leaves every other byte alone: a
+// member that is there gets the new value in its place, a new one is added at
+// the end, a nil value removes nothing and returns the object as it is. When
+// the key is there more than once, one remains. It fails when obj is not one
+// valid JSON object.
+func Splice(obj json.RawMessage, key string, value json.RawMessage) (json.RawMessage, error) {
+	if !json.Valid(obj) {
+		return nil, errors.New("edit JSON object: not valid JSON")
+	}
+	if value == nil {
+		return obj, nil
+	}
+	found, start, end, closing, empty := 0, 0, 0, 0, true
+	err := scanObject(obj, func(k, _ []byte, s, e int) {
+		empty = false
+		if keyIs(k, key) {
+			found, start, end = found+1, s, e
+		}
+	}, &closing)
+	if err != nil {
+		return nil, fmt.Errorf("edit JSON object: %w", err)
+	}
+	switch {
+	case found == 1:
+		return slices.Concat(obj[:start], value, obj[end:]), nil
+	case found > 1: // which one counts is undefined: leave one only
+		o, err := splitObject(obj)
+		if err != nil {
+			return nil, err
+		}
+		return o.Set(key, value).Bytes(), nil
+	}
+	comma := ","
+	if empty {
+		comma = ""
+	}
+	return slices.Concat(obj[:closing], []byte(comma), Quote(key), []byte(":"), value, obj[closing:]), nil
 }
 
 // SetString is Set with a JSON string.

@@ -23,8 +23,9 @@ var ErrTooLarge = errors.New("message exceeds the size limit")
 
 // EventReader reads server-sent events, each of at most max bytes of data.
 type EventReader struct {
-	r   *bufio.Reader
-	max int64
+	r       *bufio.Reader
+	max     int64
+	started bool
 }
 
 // NewEventReader reads events from r. max is in bytes and must be positive.
@@ -51,6 +52,9 @@ func (e *EventReader) Next() (Event, error) {
 			}
 			continue
 		}
+		if line[0] == ':' {
+			continue
+		}
 		field, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(field) {
@@ -67,7 +71,9 @@ func (e *EventReader) Next() (Event, error) {
 			}
 			any = true
 		case "id":
-			ev.ID, any = string(value), true
+			if bytes.IndexByte(value, 0) < 0 { // the standard ignores such ids
+				ev.ID, any = string(value), true
+			}
 		case "event":
 			ev.Name, any = string(value), true
 		case "retry":
@@ -83,6 +89,10 @@ func (e *EventReader) line() ([]byte, error) {
 	var out []byte
 	for {
 		b, err := e.r.ReadSlice('\n')
+		if !e.started {
+			e.started = true
+			b = bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))
+		}
 		out = append(out, b...)
 		if int64(len(out)) > e.max+16 {
 			return nil, fmt.Errorf("%w of %d bytes", ErrTooLarge, e.max)
@@ -97,8 +107,9 @@ func (e *EventReader) line() ([]byte, error) {
 	}
 }
 
-// AppendEvent appends one event in wire form. Data must not contain a newline
-// unless it may be split into several data lines.
+// AppendEvent appends one event in wire form. Line breaks in the data (LF, CR,
+// CRLF) begin a new data line and are read as LF by the other side: for JSON,
+// where they can only stand between tokens, that changes nothing.
 func AppendEvent(b []byte, ev Event) []byte {
 	if ev.Name != "" {
 		b = append(append(append(b, "event: "...), ev.Name...), '\n')
@@ -106,8 +117,14 @@ func AppendEvent(b []byte, ev Event) []byte {
 	if ev.ID != "" {
 		b = append(append(append(b, "id: "...), ev.ID...), '\n')
 	}
+	if ev.Retry > 0 {
+		b = append(strconv.AppendInt(append(b, "retry: "...), ev.Retry.Milliseconds(), 10), '\n')
+	}
 	for line := range bytes.SplitSeq(ev.Data, []byte("\n")) {
-		b = append(append(append(b, "data: "...), line...), '\n')
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		for part := range bytes.SplitSeq(line, []byte("\r")) {
+			b = append(append(append(b, "data: "...), part...), '\n')
+		}
 	}
 	return append(b, '\n')
 }

@@ -1,0 +1,148 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"reflect"
+	"testing"
+)
+
+func FuzzParseMessage(f *testing.F) {
+	for _, s := range []string{`{"jsonrpc":"2.0","id":1,"method":"m","params":{}}`, `{"jsonrpc":"2.0","id":"a","result":null}`,
+		`{"jsonrpc":"2.0","error":{"code":1,"message":"x","data":1e400},"id":null}`, `[{}]`, `{"jsonrpc":"2.0","\u0069d":-0.5,"method":"é"}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := ParseMessage(b)
+		if err != nil {
+			return
+		}
+		if !json.Valid(b) {
+			t.Fatalf("accepted invalid JSON %q", b)
+		}
+		again, err := ParseMessage(m.Bytes())
+		if err != nil {
+			t.Fatalf("%q was read, then written as %q: %v", b, m.Bytes(), err)
+		}
+		if again.Method != m.Method || !bytes.Equal(again.ID, m.ID) || !bytes.Equal(again.Params, m.Params) {
+			t.Fatalf("%q changed to %q", b, m.Bytes())
+		}
+	})
+}
+
+func FuzzParseObject(f *testing.F) {
+	for _, s := range []string{`{}`, ` { "a" : [1,{"b":"}"}] , "a":2 } `, `{"\"":"\\","x":-1.0e5}`, `{"a":1}}`, `[]`, `{"a":{"b":[true,null]}}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := ParseObject(b)
+		var want map[string]json.RawMessage
+		wantErr := json.Unmarshal(b, &want)
+		if wantErr == nil && want == nil { // null
+			if err == nil {
+				t.Fatalf("%q is no object", b)
+			}
+			return
+		}
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("%q: %v, encoding/json says %v", b, err, wantErr)
+		}
+		if err != nil {
+			return
+		}
+		got := map[string]json.RawMessage{}
+		for _, f := range o {
+			got[f.Key] = f.Value
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%q: members %v, want %v", b, got, want)
+		}
+		for k, v := range want {
+			if !bytes.Equal(got[k], v) || !bytes.Equal(o.Get(k), v) {
+				t.Fatalf("%q: member %q is %s, want %s", b, k, got[k], v)
+			}
+		}
+		again, err := ParseObject(o.Bytes())
+		if err != nil || len(again) != len(o) || (len(o) > 0 && !reflect.DeepEqual(again, o)) {
+			t.Fatalf("%q became %q: %v", b, o.Bytes(), err)
+		}
+		spliced, err := Splice(b, "zz", json.RawMessage(`[1.0]`))
+		if err != nil {
+			t.Fatalf("splice %q: %v", b, err)
+		}
+		so, err := ParseObject(spliced)
+		if err != nil || string(so.Get("zz")) != `[1.0]` {
+			t.Fatalf("splice of %q gave %q: %v", b, spliced, err)
+		}
+	})
+}
+
+func FuzzEventReader(f *testing.F) {
+	f.Add([]byte("data: {}\n\n"), 3)
+	f.Add([]byte("id: 1\r\nretry: 5\r\ndata: a\r\ndata: b\r\n\r\n: c\n\ndata"), 1)
+	f.Fuzz(func(t *testing.T, b []byte, chunk int) {
+		read := func(r io.Reader) (out []Event, err error) {
+			er := NewEventReader(r, 256)
+			for {
+				ev, err := er.Next()
+				if err != nil {
+					return out, err
+				}
+				if len(ev.Data) > 256 {
+					t.Fatalf("event of %d bytes", len(ev.Data))
+				}
+				out = append(out, ev)
+			}
+		}
+		whole, err1 := read(bytes.NewReader(b))
+		if chunk < 1 {
+			chunk = 1
+		}
+		parts, err2 := read(&slowReader{b, chunk})
+		if !reflect.DeepEqual(whole, parts) || (err1 == nil) != (err2 == nil) {
+			t.Fatalf("%q: how the bytes arrive changes the events: %v %v, %v %v", b, whole, parts, err1, err2)
+		}
+		for _, ev := range whole {
+			if ev.Data == nil || bytes.IndexByte(ev.Data, '\r') >= 0 {
+				continue
+			}
+			back, err := NewEventReader(bytes.NewReader(AppendEvent(nil, Event{Data: ev.Data})), 1024).Next()
+			if err != nil || !bytes.Equal(back.Data, ev.Data) {
+				t.Fatalf("data %q became %q: %v", ev.Data, back.Data, err)
+			}
+		}
+	})
+}
+
+type slowReader struct {
+	b []byte
+	n int
+}
+
+func (s *slowReader) Read(p []byte) (int, error) {
+	if len(s.b) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), s.n)], s.b)
+	s.b = s.b[n:]
+	return n, nil
+}
+
+func FuzzHeaderValue(f *testing.F) {
+	for _, s := range []string{"", "a", " a", "=?base64?YQ==?=", "=?base64??=", "é\x00\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		enc := EncodeHeaderValue(s)
+		for i := range len(enc) {
+			if enc[i] < 0x20 || enc[i] > 0x7e {
+				t.Fatalf("%q encodes to the unsafe %q", s, enc)
+			}
+		}
+		if back, err := DecodeHeaderValue(enc); err != nil || back != s {
+			t.Fatalf("%q -> %q -> %q, %v", s, enc, back, err)
+		}
+		_, _ = DecodeHeaderValue(s) // must not panic
+	})
+}
