@@ -1,0 +1,35 @@
+// Package writeguard decides what an agent may change and who says yes. It
+// judges real tools under their real identity (server id, original name), so
+// an alias, a mode or a meta-tool cannot change a verdict. It sends nothing
+// and speaks no protocol: the gateway's door asks it before every call.
+//
+//	Call ──▶ Classify ──▶ Policy.Decide ──▶ allow ───────────────▶ send
+//	         classify.go   policy.go   ├──▶ deny  ───────────────▶ refuse
+//	         verbs.go      glob.go     └──▶ approve
+//	                                          │
+//	                     Approvals.Request ◀──┘   approvals.go
+//	                       │  pending ──▶ Question … ParseAnswer   question.go
+//	                       │             or the portal's page
+//	                       │           ──▶ Approvals.Decide        decide.go
+//	                       │           ──▶ Approvals.Wait          wait.go
+//	                       ▼  approved
+//	                     Approvals.Consume ──▶ send, once
+//
+//	guard.go      the types that pass between the parts
+//	classify.go   read, write or destructive, and from which source
+//	verbs.go      the words that tighten a class
+//	policy.go     rules and presets, compiled; the decision
+//	glob.go       patterns of server ids and tool names
+//	canonical.go  arguments in one form, so that two calls can be compared
+//	visible.go    text from others, with nothing hidden in it
+//	approvals.go  asking: one record per call, shared by all replicas
+//	index.go      which approvals a user has, and how many are open
+//	decide.go     answering, and using an answer once
+//	wait.go       waiting for an answer
+//	question.go   the question in a client's form, and reading its answer
+//
+// What always holds: a class is only ever loosened by the administrator (a
+// class in the configuration, or a server marked trust_annotations); whatever
+// cannot be decided is denied; an approval releases exactly one call with
+// exactly the arguments that were shown, once.
+package writeguard

@@ -1,0 +1,177 @@
+package writeguard
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/wire"
+)
+
+// indexEntry is one approval in the list of its user. The record is the
+// truth; Open only saves reading every record to count.
+type indexEntry struct {
+	ID      string    `json:"id"`
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires"`
+	Open    bool      `json:"open"` // not answered yet
+}
+
+// closedKept is how many answered or expired approvals a user's list keeps.
+const closedKept = 50
+
+func indexKey(user string) string {
+	sum := sha256.Sum256([]byte(user))
+	return "approvals:" + hex.EncodeToString(sum[:])
+}
+
+// indexAdd puts a new approval into its user's list, or fails with ErrTooMany.
+func (a *Approvals) indexAdd(ctx context.Context, ap *Approval, ttl time.Duration) error {
+	return a.indexChange(ctx, ap.User, ttl, func(list []indexEntry) ([]indexEntry, error) {
+		open, now := 0, a.opts.Now()
+		for _, e := range list {
+			if e.Open && now.Before(e.Expires) {
+				open++
+			}
+		}
+		if open >= a.opts.MaxPending {
+			return nil, fmt.Errorf("%w (%d); answer or let expire some of them first", ErrTooMany, open)
+		}
+		return append(list, indexEntry{ap.ID, ap.Created, ap.Expires, true}), nil
+	})
+}
+
+// indexClose marks an approval as answered. Should it fail, the approval
+// counts as open until it expires, which errs on the safe side.
+func (a *Approvals) indexClose(ctx context.Context, ap *Approval, ttl time.Duration) {
+	err := a.indexChange(ctx, ap.User, ttl, func(list []indexEntry) ([]indexEntry, error) {
+		for i := range list {
+			if list[i].ID == ap.ID {
+				list[i].Open = false
+			}
+		}
+		return list, nil
+	})
+	if err != nil {
+		a.log.Warn("an answered approval counts as open until it expires", "approval", ap.ID, "error", err)
+	}
+}
+
+// indexChange edits a user's list by compare-and-swap. The oldest closed
+// entries beyond closedKept leave the list.
+func (a *Approvals) indexChange(ctx context.Context, user string, ttl time.Duration, edit func([]indexEntry) ([]indexEntry, error)) error {
+	key := indexKey(user)
+	for attempt := 0; ; attempt++ {
+		raw, ok, err := a.store.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		list, err := parseIndex(raw, ok)
+		if err != nil {
+			return err
+		}
+		if list, err = edit(list); err != nil {
+			return err
+		}
+		next := wire.Encode(a.prune(list))
+		if ok {
+			ok, err = a.store.Swap(ctx, key, raw, next, ttl)
+		} else {
+			ok, err = a.store.Create(ctx, key, next, ttl)
+		}
+		if err != nil || ok {
+			return err
+		}
+		if err := backoff(ctx, attempt); err != nil {
+			return err
+		}
+	}
+}
+
+func (a *Approvals) prune(list []indexEntry) []indexEntry {
+	now, closed := a.opts.Now(), 0
+	for i := len(list) - 1; i >= 0; i-- { // newest last
+		if e := list[i]; e.Open && now.Before(e.Expires) {
+			continue
+		}
+		if closed++; closed > closedKept {
+			list = slices.Delete(list, i, i+1)
+		}
+	}
+	return list
+}
+
+func parseIndex(raw []byte, ok bool) ([]indexEntry, error) {
+	var list []indexEntry
+	if !ok {
+		return nil, nil
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("the list of approvals is damaged: %w", err)
+	}
+	return list, nil
+}
+
+// ListFor returns the approvals of a user (principal id): pending ones first,
+// newest first. Answered, used and expired ones stay for about a day, at most
+// fifty of them. An error means that the list is not known, not that it is
+// empty.
+func (a *Approvals) ListFor(ctx context.Context, user string) ([]*Approval, error) {
+	raw, ok, err := a.store.Get(ctx, indexKey(user))
+	if err != nil {
+		return nil, fmt.Errorf("list approvals: %w", err)
+	}
+	entries, err := parseIndex(raw, ok)
+	if err != nil {
+		return nil, fmt.Errorf("list approvals: %w", err)
+	}
+	var out []*Approval
+	for _, e := range entries {
+		ap, _, err := a.load(ctx, e.ID)
+		switch {
+		case errors.Is(err, ErrNotFound): // its time is over
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("list approvals: read %s: %w", e.ID, err)
+		case ap.User != user:
+			continue
+		}
+		out = append(out, ap)
+	}
+	slices.SortStableFunc(out, func(x, y *Approval) int {
+		if px, py := x.State == Pending, y.State == Pending; px != py {
+			if px {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(y.Created.Compare(x.Created), cmp.Compare(x.ID, y.ID))
+	})
+	return out, nil
+}
+
+// attemptsMax bounds compare-and-swap loops. Each lost round means that
+// somebody else's was won.
+const attemptsMax = 300
+
+// backoff waits a little before another round of compare-and-swap.
+func backoff(ctx context.Context, attempt int) error {
+	if attempt >= attemptsMax {
+		return errors.New("the store stays busy; try again")
+	}
+	t := time.NewTimer(time.Duration(rand.Int64N(int64(min(attempt+1, 20)) * int64(time.Millisecond))))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
