@@ -27,7 +27,7 @@ const depthMax = 256
 // that is no UTF-8, half of a surrogate pair. The server could see another
 // value than the person did.
 func Canonical(args json.RawMessage) (json.RawMessage, error) {
-	args = bytes.TrimSpace(args)
+	args = bytes.Trim(args, " \t\r\n") // JSON's white space, no more
 	if len(args) == 0 || string(args) == "null" {
 		return json.RawMessage("{}"), nil
 	}

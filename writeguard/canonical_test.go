@@ -33,7 +33,7 @@ func TestCanonical(t *testing.T) {
 		}
 	}
 	for name, in := range map[string]string{
-		"array": `[1]`, "string": `"a"`, "number": `1`, "cut": `{"a":`, "two values": `{} {}`, "trailing brace": `{}}`,
+		"array": `[1]`, "form feed": "\f{}", "next line": "\u0085{}", "string": `"a"`, "number": `1`, "cut": `{"a":`, "two values": `{} {}`, "trailing brace": `{}}`,
 		"repeated member": `{"a":1,"a":2}`, "repeated by escape": `{"a":1,"\u0061":2}`, "repeated inside": `{"x":[{"a":1,"a":1}]}`,
 		"not UTF-8": "{\"a\":\"\xff\"}", "half pair": `{"a":"\ud800"}`, "half pair, text": `{"a":"\ud800xxxxxx"}`,
 		"low half": `{"a":"\udc00"}`, "two highs": `{"a":"\ud800\ud800"}`, "half in a name": `{"\uD800":1}`, "too deep": deep,
@@ -56,7 +56,7 @@ func FuzzCanonical(f *testing.F) {
 		if err != nil || !bytes.Equal(once, twice) {
 			t.Fatalf("not stable: %s, then %s (%v)", once, twice, err)
 		}
-		if len(bytes.TrimSpace(in)) == 0 || string(bytes.TrimSpace(in)) == "null" {
+		if s := string(bytes.Trim(in, " \t\r\n")); s == "" || s == "null" {
 			return
 		}
 		if a, b := decode(t, in), decode(t, once); !reflect.DeepEqual(a, b) {

@@ -5,7 +5,7 @@
 //
 //	Call ──▶ Classify ──▶ Policy.Decide ──▶ allow ───────────────▶ send
 //	         classify.go   policy.go   ├──▶ deny  ───────────────▶ refuse
-//	         verbs.go      glob.go     └──▶ approve
+//	         verbs.go                  └──▶ approve
 //	                                          │
 //	                     Approvals.Request ◀──┘   approvals.go
 //	                       │  pending ──▶ Question … ParseAnswer   question.go
@@ -19,7 +19,6 @@
 //	classify.go   read, write or destructive, and from which source
 //	verbs.go      the words that tighten a class
 //	policy.go     rules and presets, compiled; the decision
-//	glob.go       patterns of server ids and tool names
 //	canonical.go  arguments in one form, so that two calls can be compared
 //	visible.go    text from others, with nothing hidden in it
 //	approvals.go  asking: one record per call, shared by all replicas

@@ -20,8 +20,8 @@ type Policy struct {
 
 type rule struct {
 	name    string
-	servers []glob
-	tools   []glob
+	servers []string
+	tools   []string
 	classes []Class
 	groups  []string
 	users   []string
@@ -80,16 +80,15 @@ func compileRule(i int, r config.Rule) (rule, error) {
 	bad := func(format string, a ...any) {
 		errs = append(errs, fmt.Errorf("guard.rules[%d] (%s): "+format, append([]any{i, c.name}, a...)...))
 	}
-	globs := func(key string, patterns []string) (out []glob) {
+	globs := func(key string, patterns []string) []string {
 		for _, p := range patterns {
-			g, err := compileGlob(p)
-			if err != nil || p == "" {
-				bad("%s: %q is no pattern", key, p)
-				continue
+			// config.Match would take these literally, and the rule would
+			// quietly match nothing.
+			if p == "" || strings.ContainsAny(p, `[]{}\!^`) {
+				bad("%s: %q is no pattern; * and ? are the only special characters", key, p)
 			}
-			out = append(out, g)
 		}
-		return out
+		return patterns
 	}
 	c.servers = globs("servers", r.Servers)
 	c.tools = globs("tools", r.Tools)
@@ -121,6 +120,16 @@ func (r *rule) matches(c *Call, class Class) bool {
 		(len(r.modes) == 0 || slices.Contains(r.modes, c.Mode)) &&
 		(len(r.groups) == 0 || c.Principal.InGroup(r.groups...)) &&
 		(len(r.users) == 0 || r.hasUser(c.Principal))
+}
+
+// matchAny reports whether one of the patterns matches, or there is none.
+func matchAny(patterns []string, name string) bool {
+	for _, p := range patterns {
+		if config.Match(p, name) {
+			return true
+		}
+	}
+	return len(patterns) == 0
 }
 
 // hasUser compares with the principal's id, and with the address of a person.
