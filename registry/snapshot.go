@@ -2,8 +2,10 @@ package registry
 
 import (
 	"encoding/json"
+	"regexp"
 
 	"github.com/mcp-portal/mcp-portal/upstreams"
+	"github.com/mcp-portal/mcp-portal/wire"
 )
 
 // Tool is one tool of one server. Server and Name are its identity; policies,
@@ -34,12 +36,17 @@ type Prompt struct {
 type Resource struct {
 	Server, URI, Outward string
 	Raw, Outer           json.RawMessage
+
+	object wire.Object // Outer, under the original URI
 }
 
 // Template is one resource template of one server.
 type Template struct {
 	Server, URITemplate, Outward string
 	Raw, Outer                   json.RawMessage
+
+	object wire.Object    // Outer, under the original template
+	match  *regexp.Regexp // the URIs it can expand to; nil if it is not understood
 }
 
 // Server is one server in a snapshot.
@@ -56,13 +63,31 @@ type Server struct {
 	Templates    []*Template
 	Warnings     []string // withheld tools, repeated cursors, …
 	FromCache    bool     // listed by an earlier process, not yet by this one
+
+	docs []document // of Tools, for search; in the same order
 }
 
 // Snapshot is everything every server offers at one moment. It is immutable;
 // a request uses one from beginning to end.
 type Snapshot struct {
-	Version   uint64
-	Servers   []*Server // sorted by id, enabled ones only
-	byOutward map[string]*Tool
-	byID      map[string]*Server
+	// Version grows with every snapshot, also when only the state of a server
+	// changed.
+	Version uint64
+	// Offers is the Version in which what is offered (tools, prompts, resources,
+	// templates, in any outward detail) last changed. Lists prepared for one
+	// Offers are right for every snapshot with the same.
+	Offers  uint64
+	Servers []*Server // sorted by id, enabled ones only
+
+	byOutward    map[string]*Tool
+	byID         map[string]*Server
+	byIdentifier map[string]*Tool
+	byIdentity   map[identity]*Tool
+	prompts      map[string]*Prompt
+	resources    map[string][]*Resource // by URI as its server says it
+	tools        []*Tool                // sorted by outward name
+	index        *index                 // shared by snapshots with the same tools
 }
+
+// identity is what policies and audit know a tool by.
+type identity struct{ server, name string }

@@ -1,0 +1,222 @@
+package registry
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/upstreams"
+	"github.com/mcp-portal/mcp-portal/wire"
+)
+
+// descriptionMax bounds a server's own words about itself, in characters: they
+// come back in every list of servers.
+const descriptionMax = 300
+
+// buildServer makes one server's part of a snapshot from its configuration and
+// catalogue (nil: none known yet). State and FromCache are the caller's. It
+// depends on nothing else, in particular on no other server.
+func buildServer(cfg config.Server, c *upstreams.Catalogue, nameMax int) *Server {
+	s := &Server{ID: cfg.ID, Identifier: ServerIdentifier(cfg.ID), Title: cfg.Title, Description: cfg.Description}
+	if c == nil {
+		s.Title = cmp.Or(s.Title, s.ID)
+		return s
+	}
+	info, err := wire.ParseObject(c.ServerInfo)
+	if err != nil && len(c.ServerInfo) > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("serverInfo is not an object: %s", excerpt(c.ServerInfo)))
+	}
+	s.Instructions = c.Instructions
+	s.Title = cmp.Or(s.Title, oneLine(info.String("title")), oneLine(info.String("name")), s.ID)
+	s.Description = cmp.Or(s.Description, oneLine(info.String("description")), oneLine(c.Instructions))
+	s.Warnings = append(s.Warnings, c.Warnings...)
+	s.addTools(cfg, c.Tools, nameMax)
+	s.addPrompts(c.Prompts, nameMax)
+	s.addResources(c.Resources, c.Templates)
+	return s
+}
+
+func (s *Server) warn(format string, args ...any) {
+	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
+}
+
+func (s *Server) addTools(cfg config.Server, list []json.RawMessage, nameMax int) {
+	seen := make(map[string]bool, len(list))
+	type entry struct {
+		tool *Tool
+		doc  document
+	}
+	entries := make([]entry, 0, len(list))
+	for i, raw := range list {
+		t, schema, note, err := outerTool(s.ID, raw, nameMax)
+		if t == nil {
+			s.warn("tool %d of the list is withheld: %v", i+1, err)
+			continue
+		}
+		if seen[t.Name] {
+			s.warn("tool %q is listed twice: only the first counts", t.Name)
+			continue
+		}
+		seen[t.Name] = true
+		if !toolEnabled(cfg, t.Name) {
+			continue
+		}
+		if err != nil {
+			s.warn("tool %q is withheld: %v", t.Name, err)
+			continue
+		}
+		if note != "" {
+			s.warn("tool %q: %s", t.Name, note)
+		}
+		entries = append(entries, entry{t, newDocument(t, cfg.Title, schema)})
+	}
+	// A switch for a tool that does not exist is most likely a misspelt name,
+	// and then the tool it was meant for is not switched.
+	missing := make([]string, 0, len(cfg.Tools))
+	for name := range cfg.Tools {
+		if !seen[name] {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	for _, name := range missing {
+		s.warn("the configuration names tool %q, which the server does not offer", name)
+	}
+	slices.SortFunc(entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.tool.Outward, b.tool.Outward), cmp.Compare(a.tool.Name, b.tool.Name))
+	})
+	for i, e := range entries {
+		if twin := i > 0 && entries[i-1].tool.Outward == e.tool.Outward || i+1 < len(entries) && entries[i+1].tool.Outward == e.tool.Outward; twin {
+			// Neither may have the name: which one it meant would depend on the other.
+			s.warn("tool %q is withheld: another tool of the server has the same outward name %s", e.tool.Name, e.tool.Outward)
+			continue
+		}
+		s.Tools, s.docs = append(s.Tools, e.tool), append(s.docs, e.doc)
+	}
+}
+
+// toolEnabled is the admin's switch for one tool.
+func toolEnabled(cfg config.Server, name string) bool {
+	if t, ok := cfg.Tools[name]; ok && t.Enabled != nil {
+		return *t.Enabled
+	}
+	return !cfg.DefaultDisabled
+}
+
+func (s *Server) addPrompts(list []json.RawMessage, nameMax int) {
+	seen, names := make(map[string]bool, len(list)), make(map[string]int, len(list))
+	var all []*Prompt
+	for i, raw := range list {
+		p, err := outerPrompt(s.ID, raw, nameMax)
+		switch {
+		case err != nil:
+			s.warn("prompt %d of the list is withheld: %v", i+1, err)
+		case seen[p.Name]:
+			s.warn("prompt %q is listed twice: only the first counts", p.Name)
+		default:
+			seen[p.Name] = true
+			names[p.Outward]++
+			all = append(all, p)
+		}
+	}
+	for _, p := range all {
+		if names[p.Outward] > 1 {
+			s.warn("prompt %q is withheld: another prompt of the server has the same outward name %s", p.Name, p.Outward)
+			continue
+		}
+		s.Prompts = append(s.Prompts, p)
+	}
+	slices.SortFunc(s.Prompts, func(a, b *Prompt) int { return cmp.Compare(a.Outward, b.Outward) })
+}
+
+func (s *Server) addResources(resources, templates []json.RawMessage) {
+	seen := make(map[string]bool, len(resources))
+	for i, raw := range resources {
+		uri, o, err := outerResource(raw, "uri")
+		switch {
+		case err != nil:
+			s.warn("resource %d of the list is withheld: %v", i+1, err)
+		case seen[uri]:
+			s.warn("resource %q is listed twice: only the first counts", uri)
+		default:
+			seen[uri] = true
+			out := outwardURI(s.ID, uri, false)
+			s.Resources = append(s.Resources, &Resource{Server: s.ID, URI: uri, Outward: out, Raw: raw, Outer: o.SetString("uri", out).Bytes(), object: o})
+		}
+	}
+	clear(seen)
+	for i, raw := range templates {
+		uri, o, err := outerResource(raw, "uriTemplate")
+		switch {
+		case err != nil:
+			s.warn("resource template %d of the list is withheld: %v", i+1, err)
+		case seen[uri]:
+			s.warn("resource template %q is listed twice: only the first counts", uri)
+		default:
+			seen[uri] = true
+			match, err := templatePattern(uri)
+			if err != nil {
+				s.warn("resource template %q is listed, but URIs cannot be matched with it: %v", excerpt([]byte(uri)), err)
+			}
+			out := outwardURI(s.ID, uri, false)
+			s.Templates = append(s.Templates, &Template{Server: s.ID, URITemplate: uri, Outward: out, Raw: raw, Outer: o.SetString("uriTemplate", out).Bytes(), object: o, match: match})
+		}
+	}
+	sortResources(s)
+}
+
+// oneLine is a server's own text made fit for a list: one line, bounded, no
+// control characters.
+func oneLine(s string) string {
+	var b strings.Builder
+	n, space := 0, false
+	for _, r := range s {
+		if unicode.IsSpace(r) || unicode.IsControl(r) {
+			space = n > 0
+			continue
+		}
+		if n >= descriptionMax {
+			return b.String() + "…"
+		}
+		if space {
+			b.WriteByte(' ')
+			n++
+			space = false
+		}
+		b.WriteRune(r)
+		n++
+	}
+	return b.String()
+}
+
+// sameOffers reports whether clients get the same from both parts.
+func sameOffers(a, b *Server) bool {
+	return a.Identifier == b.Identifier && a.Title == b.Title && a.Description == b.Description && a.Instructions == b.Instructions &&
+		slices.EqualFunc(a.Tools, b.Tools, func(x, y *Tool) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&
+		slices.EqualFunc(a.Prompts, b.Prompts, func(x, y *Prompt) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&
+		slices.EqualFunc(a.Resources, b.Resources, func(x, y *Resource) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&
+		slices.EqualFunc(a.Templates, b.Templates, func(x, y *Template) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward })
+}
+
+// sameServer reports whether nothing at all differs.
+func sameServer(a, b *Server) bool {
+	return a == b || a.ID == b.ID && a.State == b.State && a.FromCache == b.FromCache && slices.Equal(a.Warnings, b.Warnings) && sameOffers(a, b)
+}
+
+// sameCatalogue compares byte for byte.
+func sameCatalogue(a, b *upstreams.Catalogue) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	same := func(x, y []json.RawMessage) bool {
+		return slices.EqualFunc(x, y, func(p, q json.RawMessage) bool { return bytes.Equal(p, q) })
+	}
+	return a.ProtocolVersion == b.ProtocolVersion && a.Instructions == b.Instructions &&
+		bytes.Equal(a.ServerInfo, b.ServerInfo) && bytes.Equal(a.Capabilities, b.Capabilities) && slices.Equal(a.Warnings, b.Warnings) &&
+		same(a.Tools, b.Tools) && same(a.Prompts, b.Prompts) && same(a.Resources, b.Resources) && same(a.Templates, b.Templates)
+}
