@@ -47,11 +47,7 @@ func (s *Server) warn(format string, args ...any) {
 
 func (s *Server) addTools(cfg config.Server, list []json.RawMessage, nameMax int) {
 	seen := make(map[string]bool, len(list))
-	type entry struct {
-		tool *Tool
-		doc  document
-	}
-	entries := make([]entry, 0, len(list))
+	entries := make([]listed, 0, len(list))
 	for i, raw := range list {
 		t, schema, note, err := outerTool(s.ID, raw, nameMax)
 		if t == nil {
@@ -73,7 +69,7 @@ func (s *Server) addTools(cfg config.Server, list []json.RawMessage, nameMax int
 		if note != "" {
 			s.warn("tool %q: %s", t.Name, note)
 		}
-		entries = append(entries, entry{t, newDocument(t, cfg.Title, schema)})
+		entries = append(entries, listed{t, newDocument(t, cfg.Title, schema)})
 	}
 	// A switch for a tool that does not exist is most likely a misspelt name,
 	// and then the tool it was meant for is not switched.
@@ -87,17 +83,35 @@ func (s *Server) addTools(cfg config.Server, list []json.RawMessage, nameMax int
 	for _, name := range missing {
 		s.warn("the configuration names tool %q, which the server does not offer", name)
 	}
-	slices.SortFunc(entries, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.tool.Outward, b.tool.Outward), cmp.Compare(a.tool.Name, b.tool.Name))
-	})
-	for i, e := range entries {
-		if twin := i > 0 && entries[i-1].tool.Outward == e.tool.Outward || i+1 < len(entries) && entries[i+1].tool.Outward == e.tool.Outward; twin {
-			// Neither may have the name: which one it meant would depend on the other.
-			s.warn("tool %q is withheld: another tool of the server has the same outward name %s", e.tool.Name, e.tool.Outward)
-			continue
-		}
+	kept, withheld := withoutTwins(entries)
+	for _, t := range withheld {
+		s.warn("tool %q is withheld: another tool of the server has the same outward name %s", t.Name, t.Outward)
+	}
+	for _, e := range kept {
 		s.Tools, s.docs = append(s.Tools, e.tool), append(s.docs, e.doc)
 	}
+}
+
+// listed is a tool with its words.
+type listed struct {
+	tool *Tool
+	doc  document
+}
+
+// withoutTwins sorts by outward name and takes out tools that share one: none
+// may have it, because which one it meant would depend on the others.
+func withoutTwins(list []listed) (kept []listed, withheld []*Tool) {
+	slices.SortFunc(list, func(a, b listed) int {
+		return cmp.Or(cmp.Compare(a.tool.Outward, b.tool.Outward), cmp.Compare(a.tool.Name, b.tool.Name))
+	})
+	for i, e := range list {
+		if i > 0 && list[i-1].tool.Outward == e.tool.Outward || i+1 < len(list) && list[i+1].tool.Outward == e.tool.Outward {
+			withheld = append(withheld, e.tool)
+		} else {
+			kept = append(kept, e)
+		}
+	}
+	return kept, withheld
 }
 
 // toolEnabled is the admin's switch for one tool.

@@ -24,14 +24,25 @@ const (
 	fieldCount
 )
 
-// tuning of the ranking; measured in search_quality_test.go
+// Tuning of the ranking. The measured quality (search_quality_test.go) is flat
+// around these values, so they are round rather than fitted.
 var (
-	fieldWeight = [fieldCount]float32{3, 1, 1.2, 1, 0.5, 0.25}
-	fieldB      = [fieldCount]float32{0.4, 0.3, 0, 0.6, 0.7, 0.7}
+	fieldWeight = [fieldCount]float32{fieldName: 4, fieldTitle: 1.5, fieldServer: 2, fieldText: 1, fieldParams: 0.3, fieldParamText: 0.25}
+	fieldB      = [fieldCount]float32{fieldName: 0.6, fieldTitle: 0.3, fieldServer: 0, fieldText: 0.6, fieldParams: 0.7, fieldParamText: 0.7}
 )
 
 const (
-	saturation = 1.2 // k1 of BM25
+	saturation  = 1.6 // k1 of BM25
+	coverage    = 0.3 // share of a score that depends on how much of the query was found
+	serverBoost = 1.6 // for tools of a server the query names
+)
+
+// Weights of what is not the very word.
+const (
+	weightSynonym = 0.3
+	weightPrefix  = 0.7
+	weightTypo    = 0.6
+	weightJoined  = 0.9
 )
 
 // document is what the index knows of one tool, independent of all others.
@@ -224,14 +235,6 @@ type alternative struct {
 	weight float32
 }
 
-// Weights of what is not the very word.
-const (
-	weightSynonym = 0.45
-	weightPrefix  = 0.7
-	weightTypo    = 0.6
-	weightJoined  = 0.9
-)
-
 // parse reads a query. Words that nothing contains are tried as the beginning
 // of one, as two words run together and as a misspelling, in this order.
 func (x *index) parse(text string) []queryWord {
@@ -353,11 +356,6 @@ func (x *index) rank(list []queryWord, sc *scores) {
 		}
 	}
 }
-
-var (
-	coverage    float32 = 0.3
-	serverBoost float32 = 1.4
-)
 
 // named says which servers a query mentions by name, or nil for none.
 func (x *index) named(list []queryWord) []bool {

@@ -65,6 +65,10 @@ order purchase
 product item
 coupon discount voucher promo
 database db
+org organization organisation company
+dir directory folder
+msg message
+info information detail
 table collection sheet
 row record entry
 column field
