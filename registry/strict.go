@@ -19,7 +19,7 @@ import (
 //   - additionalProperties, additionalItems, unevaluatedProperties and
 //     unevaluatedItems keep their booleans: there a boolean is the oldest form,
 //     and clients that ask for additionalProperties ask for false.
-//   - null where a schema belongs becomes {}.
+//   - null where a schema, or an object of schemas, belongs becomes {}.
 //   - Only places where a schema is expected are looked at: never const, enum,
 //     default or examples. References and definitions keep their names.
 
@@ -119,6 +119,9 @@ func strictKeyword(p place, b json.RawMessage, depth int) (json.RawMessage, erro
 		}
 		return strictList(b, depth)
 	case placeMap, placeDeps:
+		if first == 'n' { // null: none
+			return anything, nil
+		}
 		if first != '{' {
 			return nil, fmt.Errorf("an object of schemas is expected where %s stands", excerpt(b))
 		}
