@@ -1,0 +1,79 @@
+package pages
+
+import (
+	"net/http"
+
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// ApprovalData is the page of one call that waits, or waited, for a person.
+type ApprovalData struct {
+	Frame
+	Approval *writeguard.Approval
+	Action   string // path the decision posts to; empty: it can only be read
+	Problem  string // what went wrong with a decision just made; empty: nothing
+}
+
+// Hidden reports whether the arguments hold characters that are shown as
+// escapes because they would not show otherwise.
+func (d ApprovalData) Hidden() bool {
+	plain := string(d.Approval.Arguments)
+	return writeguard.Visible(plain) != plain
+}
+
+// Open reports whether it can be decided now.
+func (d ApprovalData) Open() bool { return d.Approval.State == writeguard.Pending && d.Action != "" }
+
+// Approval shows one approval with all its arguments and, while it is pending,
+// the two buttons. The status is 200 also for one that is closed.
+func (p *Pages) Approval(w http.ResponseWriter, d ApprovalData) error {
+	return p.render(w, http.StatusOK, "approval", titleOf(d.Approval), d.Frame, d)
+}
+
+func titleOf(a *writeguard.Approval) string {
+	switch a.State {
+	case writeguard.Pending:
+		return "Approve this call?"
+	case writeguard.Approved:
+		return "Approved"
+	case writeguard.Denied:
+		return "Denied"
+	case writeguard.Used:
+		return "Approved and sent"
+	}
+	return "Expired"
+}
+
+// ApprovalsData is the list of one user's approvals.
+type ApprovalsData struct {
+	Frame
+	Approvals []*writeguard.Approval // in the order to show
+	Path      string                 // prefix of each one's page: Path + ID
+	Problem   string                 // why the list is not known; empty: it is
+}
+
+// Open returns the pending ones, Closed the others.
+func (d ApprovalsData) Open() []*writeguard.Approval { return d.which(true) }
+
+// Closed returns the approvals that are not pending.
+func (d ApprovalsData) Closed() []*writeguard.Approval { return d.which(false) }
+
+func (d ApprovalsData) which(pending bool) (out []*writeguard.Approval) {
+	for _, a := range d.Approvals {
+		if (a.State == writeguard.Pending) == pending {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// listed is one line of the list.
+type listed struct {
+	Path string
+	A    *writeguard.Approval
+}
+
+// Approvals lists a user's approvals.
+func (p *Pages) Approvals(w http.ResponseWriter, d ApprovalsData) error {
+	return p.render(w, http.StatusOK, "approvals", "Approvals", d.Frame, d)
+}

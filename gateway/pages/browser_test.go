@@ -1,0 +1,278 @@
+package pages
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// site serves the pages as the gateway will, and remembers what was posted.
+type site struct {
+	*httptest.Server
+	mu     sync.Mutex
+	posts  []url.Values
+	paths  []string
+	closed bool // the approval was decided
+}
+
+func newSite(t *testing.T) *site {
+	p := newPages(t)
+	s := &site{}
+	mux := http.NewServeMux()
+	mux.Handle("/assets/", p.Assets())
+	show := func(f func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			s.mu.Lock()
+			s.paths = append(s.paths, r.URL.String())
+			s.mu.Unlock()
+			if err := f(w, r); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	mux.HandleFunc("GET /{$}", show(func(w http.ResponseWriter, r *http.Request) error {
+		d := homeData()
+		d.Endpoint, d.AllTools = s.URL+"/mcp", r.URL.Query().Get("tools") == "all"
+		d.Warnings = []string{"Development mode: nobody signs in, and the portal answers on this machine only."}
+		return p.Home(w, d)
+	}))
+	mux.HandleFunc("GET /approvals/{id}", show(func(w http.ResponseWriter, r *http.Request) error {
+		a := approval()
+		s.mu.Lock()
+		if s.closed {
+			a.State, a.DecidedBy, a.DecidedAt, a.Via = writeguard.Approved, a.User, noon, writeguard.ViaWeb
+		}
+		s.mu.Unlock()
+		return p.Approval(w, ApprovalData{Frame: frame(), Approval: a, Action: r.URL.Path})
+	}))
+	mux.HandleFunc("POST /approvals/{id}", func(w http.ResponseWriter, r *http.Request) {
+		if err := r.ParseForm(); err != nil {
+			t.Error(err)
+		}
+		s.mu.Lock()
+		s.posts, s.closed = append(s.posts, r.PostForm), true
+		s.mu.Unlock()
+		http.Redirect(w, r, r.URL.Path, http.StatusSeeOther)
+	})
+	mux.HandleFunc("GET /approvals", show(func(w http.ResponseWriter, _ *http.Request) error {
+		used, denied, write := approval(), approval(), approval()
+		used.State, denied.State = writeguard.Used, writeguard.Denied
+		write.Server, write.Tool, write.Class = "tracker", "issue_create", writeguard.Write
+		return p.Approvals(w, ApprovalsData{Frame: frame(), Path: "/approvals/", Approvals: []*writeguard.Approval{approval(), write, used, denied}})
+	}))
+	mux.HandleFunc("GET /servers", show(func(w http.ResponseWriter, _ *http.Request) error {
+		d := ServersData{Frame: frame(), Servers: homeData().Servers}
+		for i := range d.Servers {
+			d.Servers[i].Toggle, d.Servers[i].Since = &Toggle{"/servers", i != 1}, noon.Add(-time.Duration(i+1)*time.Hour)
+		}
+		d.Servers[2].NextTry = noon.Add(25 * time.Second)
+		return p.Servers(w, d)
+	}))
+	mux.HandleFunc("GET /gone", show(func(w http.ResponseWriter, _ *http.Request) error {
+		return p.Message(w, MessageData{Frame: frame(), Status: 404, Title: "There is no such page", Text: "The address may be old."})
+	}))
+	s.Server = httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *site) posted() []url.Values {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]url.Values(nil), s.posts...)
+}
+
+// newBrowser starts Chromium and returns a tab and what its console and its
+// policies complained about.
+func newBrowser(t *testing.T) (context.Context, func() []string) {
+	t.Helper()
+	var path string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if p, err := exec.LookPath(name); err == nil {
+			path = p
+			break
+		}
+	}
+	if path == "" {
+		t.Fatal("no Chromium is installed; make test installs it (apt-get install chromium)")
+	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
+		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		chromedp.WSURLReadTimeout(2*time.Minute))
+	alloc, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
+	t.Cleanup(cancel)
+	tab, cancelTab := chromedp.NewContext(alloc)
+	t.Cleanup(cancelTab)
+	var mu sync.Mutex
+	var said []string
+	if err := chromedp.Listen(tab, func(ev any) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch e := ev.(type) {
+		case *log.EventEntryAdded:
+			said = append(said, fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+		case *runtime.EventConsoleAPICalled:
+			said = append(said, "console."+string(e.Type))
+		case *runtime.EventExceptionThrown:
+			said = append(said, "exception: "+e.ExceptionDetails.Text)
+		}
+	}); err != nil {
+		t.Fatalf("start %s: %v", path, err)
+	}
+	ctx, cancelTime := context.WithTimeout(tab, 3*time.Minute)
+	t.Cleanup(cancelTime)
+	command(t, ctx, log.Enable, cdp.Empty{})
+	return ctx, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return append([]string(nil), said...)
+	}
+}
+
+func do(t *testing.T, ctx context.Context, what string, actions ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func value[T any](t *testing.T, ctx context.Context, action chromedp.Action[T]) T {
+	t.Helper()
+	v, err := chromedp.Run(ctx, action)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func command[P, R any](t *testing.T, ctx context.Context, c cdp.Command[P, R], params P) R {
+	t.Helper()
+	r, err := chromedp.Call(ctx, c, params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func css(selector string) chromedp.CSS { return chromedp.CSS(selector) }
+
+func TestBrowserCopies(t *testing.T) {
+	s := newSite(t)
+	ctx, complaints := newBrowser(t)
+	for _, name := range []string{"clipboard-read", "clipboard-write"} {
+		if _, err := chromedp.CallBrowser(ctx, browser.SetPermission, browser.SetPermissionParams{
+			Permission: &browser.PermissionDescriptor{Name: name}, Setting: browser.PermissionSettingGranted, Origin: s.URL}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(t, ctx, "copy",
+		chromedp.Navigate(s.URL+"/"),
+		chromedp.WaitVisible(css(`button[data-copy="c-claude-code-0"]`)),
+		chromedp.Click(css(`button[data-copy="c-claude-code-0"]`)),
+		chromedp.WaitVisible(css(`button.copy.done`)))
+	label := value(t, ctx, chromedp.Text(css(`button.copy.done`)))
+	said := value(t, ctx, chromedp.TextContent(css(`#said`)))
+	clip := value(t, ctx, chromedp.Evaluate[string](`navigator.clipboard.readText()`, chromedp.EvalAwaitPromise))
+	if want := `claude mcp add --transport http example-company "` + s.URL + `/mcp?optimize_context=search_and_execute"`; clip != want {
+		t.Errorf("clipboard %q, want %q", clip, want)
+	}
+	if said != "Copied" || !strings.HasPrefix(label, "Copied") {
+		t.Errorf("said %q, label %q", said, label)
+	}
+	// The style sheet passed its policy.
+	if display := value(t, ctx, chromedp.Evaluate[string](`getComputedStyle(document.querySelector(".endpoint .code")).display`)); display != "flex" {
+		t.Errorf("display %q: the style sheet does not apply", display)
+	}
+	for _, path := range []string{"/?tools=all", "/servers", "/approvals", "/approvals/x", "/gone"} {
+		do(t, ctx, path, chromedp.Navigate(s.URL+path), chromedp.WaitReady(css(`#said`)))
+	}
+	for _, c := range complaints() {
+		if strings.Contains(c, "404") && strings.Contains(c, "/gone") {
+			continue // Chromium logs the status of the page itself
+		}
+		t.Errorf("the browser complains: %s", c)
+	}
+
+	// The same policy stops what does not belong there.
+	before := len(complaints())
+	do(t, ctx, "home", chromedp.Navigate(s.URL+"/"))
+	ran := value(t, ctx, chromedp.Evaluate[bool](`
+		document.body.insertAdjacentHTML("beforeend", '<img src="data:," onerror="window.hit=1">');
+		const e = document.createElement("script"); e.textContent = "window.hit=1"; document.body.append(e); !!window.hit`))
+	if ran || len(complaints()) == before {
+		t.Errorf("an injected script ran: %v, complaints %v", ran, complaints()[before:])
+	}
+}
+
+func TestBrowserApprovesWithoutScript(t *testing.T) {
+	s := newSite(t)
+	ctx, complaints := newBrowser(t)
+	command(t, ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	do(t, ctx, "approval page", chromedp.Navigate(s.URL+"/approvals/x"), chromedp.WaitVisible(css(`button[value="approve"]`)))
+	if args := value(t, ctx, chromedp.Text(css(`#args`))); !strings.Contains(args, `"zone_id": "z_17"`) {
+		t.Errorf("arguments %q", args)
+	}
+	if display := value(t, ctx, chromedp.Evaluate[string](`getComputedStyle(document.querySelector("button.copy")).display`)); display != "none" {
+		t.Errorf("copy button without a script: %s", display)
+	}
+	do(t, ctx, "approve",
+		chromedp.SendKeys(css(`#note`), "fine"+kb.Enter), // Enter decides nothing
+		chromedp.Click(css(`button[value="approve"]`)),
+		chromedp.WaitNotPresent(css(`form.decide`)))
+	title := value(t, ctx, chromedp.Text(css(`h1`)))
+	posts := s.posted()
+	if len(posts) != 1 {
+		t.Fatalf("%d posts: %v", len(posts), posts)
+	}
+	if got := posts[0].Encode(); got != "csrf=tok%3Cen%3E&decision=approve&note=fine" || title != "Approved" {
+		t.Errorf("posted %s, then %q", got, title)
+	}
+	if c := complaints(); len(c) > 0 {
+		t.Errorf("the browser complains: %v", c)
+	}
+}
+
+// TestBrowserLayout: neither on a phone nor on a desk is anything wider than
+// the screen. With PAGES_SCREENSHOTS=dir it also leaves pictures there.
+func TestBrowserLayout(t *testing.T) {
+	s := newSite(t)
+	ctx, _ := newBrowser(t)
+	dir := os.Getenv("PAGES_SCREENSHOTS")
+	for name, path := range map[string]string{"home": "/", "all": "/?tools=all", "approval": "/approvals/x", "approvals": "/approvals", "servers": "/servers", "gone": "/gone"} {
+		for _, width := range []int64{360, 1100} {
+			do(t, ctx, path, chromedp.EmulateViewport(width, 800), chromedp.Navigate(s.URL+path), chromedp.WaitReady(css(`#said`)))
+			if wide := value(t, ctx, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > width {
+				t.Errorf("%s at %d px is %d px wide", path, width, wide)
+			}
+			for _, scheme := range []string{"light", "dark"} {
+				if dir == "" {
+					continue
+				}
+				command(t, ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+				png := value(t, ctx, chromedp.FullScreenshot(100))
+				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), png, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
