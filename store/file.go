@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -70,6 +71,11 @@ func openBolt(path string) (db *bbolt.DB, err error) {
 	if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
 		return nil, fmt.Errorf("opening the store file %s: it is a directory; set store.file to the path of a file", path)
 	}
+	if err := checkLength(path); err != nil {
+		return nil, damaged(path, err)
+	}
+	// A fault in the mapped file becomes a panic, and so an error, here.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
 	switch {
 	case err == nil:

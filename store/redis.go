@@ -23,6 +23,7 @@ import (
 type Redis struct {
 	client redis.UniversalClient
 	prefix string
+	tls    bool
 	log    *slog.Logger
 	health *health
 	wake   chan struct{} // asks the monitor to probe now
@@ -63,7 +64,7 @@ func OpenRedis(ctx context.Context, url config.Secret, prefix string, log *slog.
 
 	runCtx, stop := context.WithCancel(context.Background())
 	r := &Redis{
-		client: redis.NewClient(opts), prefix: prefix, log: log,
+		client: redis.NewClient(opts), prefix: prefix, tls: opts.TLSConfig != nil, log: log,
 		health: newHealth("redis", log), wake: make(chan struct{}, 1), ctx: runCtx, stop: stop,
 	}
 	first, cancel := context.WithTimeout(ctx, firstProbe)
@@ -87,7 +88,7 @@ func (r *Redis) fail(ctx context.Context, op, key string, err error) error {
 		r.nudge()
 		return fmt.Errorf("store: %s %s: %w", op, kind(key), ctxErr)
 	}
-	reason := classify(err).reason
+	reason := r.classify(err).reason
 	if r.ctx.Err() != nil {
 		reason = "the store is closed"
 	}

@@ -47,9 +47,9 @@ func TestRedisTroubleIsNamed(t *testing.T) {
 	locked := storetest.StartRedis(t, "--requirepass", "right-password")
 	replica := storetest.StartRedis(t, "--replicaof", strings.Replace(plain.Addr, ":", " ", 1))
 	certDir := certificates(t)
-	tlsServer := storetest.StartRedis(t, "--tls-port", "x", "--tls-cert-file", filepath.Join(certDir, "cert.pem"),
+	tlsServer := storetest.StartRedis(t, "--tls-port", "0", "--tls-cert-file", filepath.Join(certDir, "cert.pem"),
 		"--tls-key-file", filepath.Join(certDir, "key.pem"), "--tls-ca-cert-file", filepath.Join(certDir, "cert.pem"), "--tls-auth-clients", "no")
-	noScripts := storetest.StartRedis(t, "--user", "default on nopass ~* &* +@all -eval -evalsha")
+	noScripts := storetest.StartRedis(t, "--user", "default", "on", "nopass", "~*", "&*", "+@all", "-eval", "-evalsha")
 	full := storetest.StartRedis(t, "--maxmemory", "1")
 	sentinel := startSentinel(t, plain.Addr)
 	web := httptest.NewServer(http.NotFoundHandler())
@@ -62,7 +62,7 @@ func TestRedisTroubleIsNamed(t *testing.T) {
 		{"wrong password", "redis://:wrong-password@" + locked.Addr, "refuses the user or password"},
 		{"password where none is set", "redis://someone:wrong-password@" + plain.Addr, "refuses the user or password"},
 		{"read-only replica", replica.URL(), "read-only replica"},
-		{"TLS to a plain port", "rediss://" + plain.Addr, "not speak TLS"},
+		{"TLS to a plain port", "rediss://" + plain.Addr, "does not speak TLS on this port"},
 		{"plain to a TLS port", tlsServer.URL(), "may expect TLS"},
 		{"unknown authority", "rediss://" + tlsServer.Addr, "not trusted"},
 		{"sentinel port", "redis://" + sentinel, "maybe a Sentinel"},
@@ -82,7 +82,19 @@ func TestRedisTroubleIsNamed(t *testing.T) {
 			}
 			// "nothing promised that was not stored"
 			ctx := context.Background()
-			if won, err := s.Create(ctx, "k", []byte("v"), time.Minute); won || !errors.Is(err, store.ErrUnavailable) {
+			// Only the user without scripts may write plain values, and then
+			// they are there.
+			won, err := s.Create(ctx, "k", []byte("v"), time.Minute)
+			if c.name == "no permission for scripts" {
+				if _, found, _ := s.Get(ctx, "k"); !won || err != nil || !found {
+					t.Errorf("Create = %v, %v, found %v", won, err, found)
+				}
+				if _, err := s.Swap(ctx, "k", []byte("v"), nil, 0); !errors.Is(err, store.ErrUnavailable) {
+					t.Errorf("Swap: %v; want ErrUnavailable", err)
+				}
+				return
+			}
+			if won || !errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("Create = %v, %v; want ErrUnavailable", won, err)
 			} else if strings.Contains(err.Error(), "-password") {
 				t.Errorf("the error shows the password: %v", err)

@@ -88,7 +88,7 @@ func (r *Redis) probe(ctx context.Context) {
 		r.health.work()
 		return
 	}
-	if t := classify(err); t.lasting {
+	if t := r.classify(err); t.lasting {
 		r.setAway(t.away)
 		r.health.fail(t.reason)
 	}
@@ -131,7 +131,7 @@ var replies = []struct{ prefix, reason string }{
 
 // classify says what an error means. Its texts hold no part of the error that
 // could contain a value or a credential.
-func classify(err error) trouble {
+func (r *Redis) classify(err error) trouble {
 	broken := func(reason string) trouble { return trouble{reason: reason, lasting: true} }
 	away := func(reason string) trouble { return trouble{reason: reason, lasting: true, away: true} }
 
@@ -150,9 +150,9 @@ func classify(err error) trouble {
 	if errors.As(err, &reply) {
 		text = reply.Error()
 	}
-	for _, r := range replies {
-		if strings.HasPrefix(text, r.prefix) {
-			return broken(r.reason)
+	for _, known := range replies {
+		if strings.HasPrefix(text, known.prefix) {
+			return broken(known.reason)
 		}
 	}
 	switch {
@@ -175,6 +175,11 @@ func classify(err error) trouble {
 	case errors.Is(err, redis.ErrPoolTimeout):
 		return trouble{reason: "all connections to Redis are busy; try again"}
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
+		if r.tls {
+			// A Redis without TLS takes the handshake for a command that has
+			// not ended yet.
+			return away("Redis does not answer in time; if it does not speak TLS on this port, write redis:// instead of rediss://, else look whether the address of store.redis is right and reachable")
+		}
 		return away("Redis does not answer in time; is the address of store.redis right and reachable?")
 	case errors.As(err, &netErr):
 		return away("Redis cannot be reached; is the address of store.redis right and reachable?")

@@ -74,7 +74,7 @@ func (r *Redis) listen(ctx context.Context, o *outlet, confirmed chan struct{}) 
 			return
 		}
 		r.nudge()
-		if reason := classify(err).reason; lost == "" {
+		if reason := r.classify(err).reason; lost == "" {
 			lost = reason
 			r.log.Warn("store: subscription lost, trying again", "channel", o.channel, "error", reason)
 		}

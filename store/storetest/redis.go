@@ -30,7 +30,8 @@ type Redis struct {
 
 // StartRedis starts a redis-server without persistence on a free port of the
 // loopback and stops it when the test ends. More arguments are passed on, such
-// as "--requirepass", "secret". The test fails if redis-server is not
+// as "--requirepass", "secret"; with "--tls-port", "0" the server speaks TLS at
+// Addr. The test fails if redis-server is not
 // installed; `make test` installs it.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
