@@ -2,6 +2,7 @@ package pages
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
@@ -20,6 +21,10 @@ func (d ApprovalData) Hidden() bool {
 	plain := string(d.Approval.Arguments)
 	return writeguard.Visible(plain) != plain
 }
+
+// NamesRule reports whether the rule has to be named, because the reason is
+// the administrator's own text.
+func (d ApprovalData) NamesRule() bool { return !strings.Contains(d.Approval.Reason, d.Approval.Rule) }
 
 // Open reports whether it can be decided now.
 func (d ApprovalData) Open() bool { return d.Approval.State == writeguard.Pending && d.Action != "" }

@@ -3,6 +3,7 @@ package pages
 import (
 	"bytes"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -59,6 +60,7 @@ func New() (*Pages, error) {
 	funcs := template.FuncMap{
 		"visible":     writeguard.Visible,
 		"visibleJSON": writeguard.VisibleJSON,
+		"glance":      glance,
 		"time":        func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04:05 UTC") },
 		"iso":         func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"span":        p.span,
@@ -78,6 +80,17 @@ func New() (*Pages, error) {
 		p.byName[name] = t.Option("missingkey=error")
 	}
 	return p, nil
+}
+
+// glance is the beginning of arguments, to tell calls apart in a list. It is
+// nothing to decide on: the page of the approval shows all.
+func glance(args json.RawMessage) string {
+	const most = 140
+	r := []rune(writeguard.Visible(string(args)))
+	if len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return string(r)
 }
 
 // span says how far away a moment is: "in 14 min", "3 h ago".

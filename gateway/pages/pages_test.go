@@ -342,7 +342,7 @@ func TestApprovalsAndServers(t *testing.T) {
 		return p.Approvals(w, ApprovalsData{Frame: frame(), Path: "/approvals/", Approvals: []*writeguard.Approval{approval(), done}})
 	})
 	doc.one(t, "a", "href", "/approvals/"+done.ID)
-	if s := doc.one(t, "section", "aria-labelledby", "open"); !strings.Contains(s.text, "record_delete") || len(s.all("li")) != 1 {
+	if s := doc.one(t, "section", "aria-labelledby", "open"); !strings.Contains(s.text, "record_delete") || !strings.Contains(s.text, `"zone_id":"z_17"`) || len(s.all("li")) != 1 {
 		t.Errorf("waiting: %s", s.text)
 	}
 	if s := doc.one(t, "section", "aria-labelledby", "closed"); !strings.Contains(s.text, "denied") {
@@ -369,6 +369,9 @@ func TestApprovalsAndServers(t *testing.T) {
 			f.one(t, "input", "name", "server").attrs["value"] != servers[i].ID {
 			t.Errorf("switch of %s", servers[i].ID)
 		}
+	}
+	if got := strings.Count(doc.text, "turned off by you"); got != 1 {
+		t.Errorf("%d servers are shown as turned off", got)
 	}
 	for _, want := range []string{"2 tools are withheld", "next try in 20 s", "listed 3 h ago", "connection refused", "degraded"} {
 		if !strings.Contains(doc.text, want) {
