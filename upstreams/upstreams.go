@@ -82,10 +82,23 @@ type Status struct {
 // Problem is a structured reason: what failed and what the other side said.
 type Problem struct {
 	Message    string `json:"message"` // names server and cause; no credential, bounded
-	Kind       string `json:"kind"`    // connect, timeout, http, protocol, process, list, auth
+	Kind       string `json:"kind"`    // one of the Kind constants
 	HTTPStatus int    `json:"http_status,omitempty"`
 	Code       int    `json:"code,omitempty"` // JSON-RPC error code
 }
+
+// Kinds of problems.
+const (
+	KindConnect   = "connect"   // no connection: refused, unknown host, TLS, redirect
+	KindTimeout   = "timeout"   // no sign of life in time, or the hard ceiling
+	KindHTTP      = "http"      // an HTTP status that is not an answer
+	KindProtocol  = "protocol"  // an answer that breaks JSON-RPC, MCP or a size limit
+	KindProcess   = "process"   // the child could not start, or ended
+	KindList      = "list"      // the catalogue could not be listed
+	KindAuth      = "auth"      // 401 or 403
+	KindCancelled = "cancelled" // the caller gave up
+	KindConfig    = "config"    // disabled, removed, or a limit of this portal
+)
 
 // CallError is a failed exchange that is not a JSON-RPC error of the upstream.
 type CallError struct {

@@ -1,0 +1,342 @@
+package upstreams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/config"
+)
+
+// server is one generation of one configured server: when its connection
+// settings change, a new one takes its place and this one drains.
+type server struct {
+	cfg      config.Server
+	opts     *Options
+	limits   config.Limits
+	peer     *peer
+	log      *slog.Logger
+	endpoint *endpoint // nil for stdio
+	hangUp   func()    // closes idle HTTP connections
+	pool     *pool
+	changed  func() // wakes whoever waits for a state
+
+	loop     context.Context // of the loop: ends when retired
+	stopLoop context.CancelFunc
+	loopDone chan struct{}
+	nudges   chan struct{} // something may have changed: list soon
+	asked    chan struct{} // somebody waits: list now
+
+	mu      sync.Mutex
+	status  Status
+	main    conn
+	route   *target // how it was reached last; nil: not yet
+	perUser bool    // calls need a session of their user
+	last    *Catalogue
+	waiters []chan listed
+	pulse   chan struct{} // closed and replaced at every change
+	retired bool
+	active  int // calls in flight
+	idle    chan struct{}
+}
+
+// listed is the outcome of one listing.
+type listed struct {
+	cat *Catalogue
+	err error
+}
+
+func newServer(cfg config.Server, opts *Options, changed func()) *server {
+	s := &server{
+		cfg: cfg, opts: opts, limits: opts.Limits, peer: newPeer(cfg.ID, cfg), changed: changed,
+		log:      opts.Log.With("server", cfg.ID),
+		loopDone: make(chan struct{}),
+		nudges:   make(chan struct{}, 1),
+		asked:    make(chan struct{}, 1),
+		pulse:    make(chan struct{}),
+		status:   Status{Server: cfg.ID, State: Connecting, Since: time.Now()},
+		hangUp:   func() {},
+	}
+	if !cfg.IsEnabled() {
+		s.status.State = Disabled
+	}
+	max := opts.MaxSessions
+	if len(cfg.Command) > 0 {
+		max = opts.MaxChildren
+	} else {
+		s.endpoint, s.hangUp = newEndpoint(cfg, s.connectTimeout(), opts.RoundTripper)
+	}
+	s.pool = newPool(s.peer, max, opts.SessionIdle, opts.BackoffMin, func(ctx context.Context, c *Call) (conn, error) {
+		s.mu.Lock()
+		t := s.route
+		s.mu.Unlock()
+		if t == nil { // forgotten since the call looked
+			return nil, s.peer.fail(c.Name, KindConnect, false, nil, "not connected")
+		}
+		info := c.ClientInfo
+		if info == nil {
+			info = opts.ClientInfo
+		}
+		notify := func(method string, params json.RawMessage) {
+			if opts.OnNotification != nil {
+				opts.OnNotification(cfg.ID, c.User, c.Session, method, params)
+			}
+		}
+		return s.dial(ctx, *t, info, c.Capabilities, notify)
+	})
+	s.loop, s.stopLoop = context.WithCancel(context.Background())
+	return s
+}
+
+func (s *server) connectTimeout() time.Duration {
+	if s.cfg.ConnectTimeout > 0 {
+		return s.cfg.ConnectTimeout
+	}
+	return s.limits.ConnectTimeout
+}
+
+// timing are the clocks of calls and lists.
+func (s *server) timing() timing {
+	t := timing{idle: s.limits.CallTimeout, ceiling: s.limits.CallCeiling}
+	if s.cfg.CallTimeout > 0 {
+		t.idle = s.cfg.CallTimeout
+	}
+	t.ceiling = max(t.ceiling, t.idle)
+	return t
+}
+
+// dial makes one session: with the server as a whole (info and caps of the
+// portal) or for one user. ctx bounds the making only.
+func (s *server) dial(ctx context.Context, t target, info, caps json.RawMessage, notify func(string, json.RawMessage)) (conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.connectTimeout(), lateConnect(s.connectTimeout()))
+	defer cancel()
+	sess := newSession(s.peer, s.log, s.limits.Message, info, events{
+		listChanged: func() { s.nudge(true) },
+		doubt:       func() { s.nudge(false) },
+		notify:      notify,
+	})
+	finish := func(c interface {
+		conn
+		negotiator
+	}) (conn, error) {
+		h, err := handshake(ctx, c, t, min(s.opts.DiscoverTimeout, s.connectTimeout()/2), t.transport == transportStdio, info, caps)
+		if err != nil {
+			patience := politeness
+			if errors.Is(context.Cause(ctx), context.Canceled) {
+				patience = 100 * time.Millisecond // a reload waits for this
+			}
+			bg, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+			defer cancel()
+			if lost := c.why(); lost != nil {
+				err = lost // a child that ended says more than a cut pipe
+			}
+			c.close(bg)
+			return nil, err
+		}
+		h.transport = t.transport
+		h.perUser = t.transport != transportStreamable
+		if sc, ok := c.(*streamable); ok {
+			h.perUser = sc.sid != ""
+		}
+		sess.setHello(h)
+		return c, nil
+	}
+	switch t.transport {
+	case transportStdio:
+		p, err := startChild(sess, s.cfg, s.opts.Grace)
+		if err != nil {
+			return nil, err
+		}
+		return finish(p)
+	case transportSSE:
+		t.legacy = true // the transport belongs to that era
+		p, err := dialSSE(ctx, sess, s.endpoint, t.url)
+		if err != nil {
+			return nil, err
+		}
+		return finish(p)
+	}
+	return finish(&streamable{session: sess, endpoint: s.endpoint, url: t.url})
+}
+
+// call makes one exchange on the session that the caller must use.
+func (s *server) call(ctx context.Context, c *Call) (json.RawMessage, error) {
+	t := s.timing()
+	x := exchange{Call: c, idle: t.idle, ceiling: t.ceiling}
+	for try := 0; ; try++ {
+		cn, release, err := s.connFor(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		res, err := cn.do(ctx, x)
+		release()
+		ce, failed := err.(*CallError)
+		if !failed {
+			return res, err
+		}
+		// The server did not look at the request: a new session may carry it,
+		// once. Whoever shares the lost session shares the new one.
+		if ce.Err == errGone && !ce.Sent && try == 0 {
+			s.log.Info("the session was forgotten by the server: beginning another")
+			s.nudge(false)
+			continue
+		}
+		if ce.Problem.Kind == KindConnect || ce.Problem.HTTPStatus >= http.StatusInternalServerError {
+			s.nudge(false) // the state may be out of date
+		}
+		return nil, ce
+	}
+}
+
+// connFor finds the session for a call, waiting while the first connection is
+// being made.
+func (s *server) connFor(ctx context.Context, c *Call) (conn, func(), error) {
+	limit := time.NewTimer(s.connectTimeout())
+	defer limit.Stop()
+	for {
+		s.mu.Lock()
+		st, main, route, perUser, pulse, retired := s.status, s.main, s.route, s.perUser, s.pulse, s.retired
+		s.mu.Unlock()
+		switch {
+		case st.State == Disabled:
+			return nil, nil, s.peer.fail(c.Name, KindConfig, false, nil, "the server is disabled in the configuration")
+		case route != nil && perUser && s.cfg.Sessions != "shared":
+			return s.pool.acquire(ctx, s.keyFor(c, route.transport), c)
+		case main != nil && main.why() == nil:
+			return main, func() {}, nil
+		case retired:
+			return nil, nil, s.peer.fail(c.Name, KindConfig, false, errRetired, "%v", errRetired)
+		case st.State == Degraded:
+			e := s.peer.fail(c.Name, KindConnect, false, nil, "not connected")
+			if st.Error != nil {
+				e.Problem = *st.Error
+				e.Problem.Message = s.peer.clean("not connected: " + trimServer(e.Problem.Message, s.cfg.ID))
+			}
+			if wait := time.Until(st.NextTry); wait > 0 {
+				e.Problem.Message += ". Next attempt in " + wait.Round(100*time.Millisecond).String()
+			}
+			return nil, nil, e
+		}
+		select {
+		case <-pulse:
+		case <-limit.C:
+			return nil, nil, s.peer.fail(c.Name, KindTimeout, false, nil, "%v", lateConnect(s.connectTimeout()))
+		case <-ctx.Done():
+			return nil, nil, s.peer.network(ctx, c.Name, false, ctx.Err())
+		}
+	}
+}
+
+func trimServer(msg, id string) string {
+	return strings.TrimPrefix(msg, "server "+id+": ")
+}
+
+// keyFor is the key of the session that a call must use. A child process
+// serves all sessions of its user; elsewhere a session serves one portal
+// session, or one user with one set of capabilities.
+func (s *server) keyFor(c *Call, transport string) slotKey {
+	switch {
+	case transport == transportStdio:
+		return slotKey{user: c.User}
+	case c.Session != "":
+		return slotKey{user: c.User, session: c.Session}
+	}
+	return slotKey{user: c.User, caps: string(c.Capabilities)}
+}
+
+// enter counts a call in; false when this generation takes no more.
+func (s *server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retired {
+		return false
+	}
+	s.active++
+	return true
+}
+
+func (s *server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.active--; s.active == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+// retire stops everything that could begin something new, and returns when it
+// has stopped. Calls in flight go on.
+func (s *server) retire() {
+	s.mu.Lock()
+	s.retired = true
+	s.pulseLocked()
+	s.mu.Unlock()
+	s.stopLoop()
+	s.pool.retire()
+	<-s.loopDone
+}
+
+// drain waits for the calls in flight, as long as ctx allows, and closes
+// everything.
+func (s *server) drain(ctx context.Context) {
+	s.mu.Lock()
+	var idle chan struct{}
+	if s.active > 0 {
+		if s.idle == nil {
+			s.idle = make(chan struct{})
+		}
+		idle = s.idle
+	}
+	s.mu.Unlock()
+	if idle != nil {
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			s.log.Warn("calls in flight were cut off")
+		}
+	}
+	s.mu.Lock()
+	main := s.main
+	s.main = nil
+	s.mu.Unlock()
+	if main != nil {
+		bg, cancel := context.WithTimeout(context.Background(), politeness)
+		main.close(bg)
+		cancel()
+	}
+	s.pool.closeAll()
+	s.hangUp()
+}
+
+func (s *server) pulseLocked() {
+	close(s.pulse)
+	s.pulse = make(chan struct{})
+}
+
+func (s *server) snapshot() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// setStatus changes the status and tells everybody.
+func (s *server) setStatus(change func(*Status)) {
+	s.mu.Lock()
+	before := s.status.State
+	change(&s.status)
+	if s.status.State != before {
+		s.status.Since = time.Now()
+	}
+	st := s.status
+	s.pulseLocked()
+	s.mu.Unlock()
+	s.changed()
+	if s.opts.OnStatus != nil {
+		s.opts.OnStatus(st)
+	}
+}

@@ -1,0 +1,289 @@
+package upstreams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/wire"
+)
+
+// politeness is how long a notice that nobody waits for may take.
+const politeness = 5 * time.Second
+
+// endpoint is what all sessions with one HTTP server share.
+type endpoint struct {
+	client *http.Client
+	header http.Header // configured; may hold credentials
+
+	noGET        atomic.Bool // the server has no standalone stream (405)
+	literalNames atomic.Bool // the server compares Mcp-Name without decoding it
+}
+
+func newEndpoint(cfg config.Server, dial time.Duration, wrap func(server string, base http.RoundTripper) http.RoundTripper) (*endpoint, func()) {
+	d := &net.Dialer{Timeout: dial, KeepAlive: 30 * time.Second}
+	tr := &http.Transport{
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := d.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &countingConn{Conn: c}, nil
+		},
+		ForceAttemptHTTP2:   true,
+		TLSHandshakeTimeout: dial,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     30 * time.Second,
+		DisableCompression:  true, // a compressing proxy would hold events back
+	}
+	var rt http.RoundTripper = tr
+	if wrap != nil {
+		rt = wrap(cfg.ID, tr)
+	}
+	e := &endpoint{
+		header: http.Header{},
+		client: &http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse // credentials go to the configured host only
+		}},
+	}
+	if cfg.Bearer != "" {
+		e.header.Set("Authorization", "Bearer "+cfg.Bearer.Reveal())
+	}
+	for k, v := range cfg.Headers {
+		e.header.Set(k, v.Reveal())
+	}
+	return e, tr.CloseIdleConnections
+}
+
+// countingConn knows how many bytes left this machine, so that a request that
+// failed can be told from one that was never written.
+type countingConn struct {
+	net.Conn
+	written atomic.Int64
+}
+
+func (c *countingConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.written.Add(int64(n))
+	return n, err
+}
+
+func counterOf(c net.Conn) *countingConn {
+	for c != nil {
+		switch t := c.(type) {
+		case *countingConn:
+			return t
+		case interface{ NetConn() net.Conn }: // TLS
+			c = t.NetConn()
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// streamable is one session over Streamable HTTP: stateless (2026-07-28), or
+// begun by initialize with a session id or without one (2025-xx).
+type streamable struct {
+	*session
+	*endpoint
+	url     string
+	version string // "" before initialize is answered
+	sid     string
+}
+
+func (c *streamable) modern() bool { return wire.Modern(c.version) }
+
+// newRequest prepares a request with the configured and the protocol headers.
+func (c *streamable) newRequest(ctx context.Context, verb string, body io.Reader, method, name string) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, verb, c.url, body)
+	if err != nil {
+		return nil, fmt.Errorf("prepare request: %w", stripURL(err))
+	}
+	for k, v := range c.header {
+		r.Header[k] = v
+	}
+	wire.SetRequestHeaders(r.Header, c.version, c.sid, method, name)
+	if name != "" && c.modern() && c.literalNames.Load() {
+		r.Header.Set(wire.HeaderName, name)
+	}
+	return r, nil
+}
+
+// onlyReader hides bytes.Reader from net/http, which would otherwise keep a
+// copy of the body to send it again on its own judgement.
+type onlyReader struct{ io.Reader }
+
+// post sends one message. The second result reports whether any byte of it may
+// have reached the server. A request that met a dead kept-alive connection
+// before a single byte was written is put on a fresh one.
+func (c *streamable) post(ctx context.Context, body []byte, method, name string, extra http.Header, sent *atomic.Bool) (*http.Response, error) {
+	for try := 0; ; try++ {
+		r, err := c.newRequest(ctx, http.MethodPost, onlyReader{strings.NewReader(string(body))}, method, name)
+		if err != nil {
+			return nil, err
+		}
+		r.ContentLength = int64(len(body))
+		r.Header.Set("Content-Type", wire.TypeJSON)
+		r.Header.Set("Accept", wire.TypeJSON+", "+wire.TypeEventStream)
+		for k, v := range extra {
+			if strings.HasPrefix(http.CanonicalHeaderKey(k), wire.HeaderParamPrefix) {
+				r.Header[http.CanonicalHeaderKey(k)] = v
+			}
+		}
+		var counter *countingConn
+		var before int64
+		reused := false
+		trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+			reused = i.Reused
+			if counter = counterOf(i.Conn); counter != nil {
+				before = counter.written.Load()
+			}
+			sent.Store(true)
+		}}
+		resp, err := c.client.Do(r.WithContext(httptrace.WithClientTrace(ctx, trace)))
+		if err == nil {
+			return resp, nil
+		}
+		if sent.Load() && counter != nil && counter.written.Load() == before {
+			sent.Store(false)
+			if reused && try == 0 && ctx.Err() == nil {
+				continue
+			}
+		}
+		return nil, err
+	}
+}
+
+// send posts a message that has no answer of its own: a notification, or the
+// answer to a question of the server.
+func (c *streamable) send(ctx context.Context, m wire.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, politeness)
+	defer cancel()
+	var sent atomic.Bool
+	resp, err := c.post(ctx, m.Bytes(), m.Method, "", nil, &sent)
+	if err != nil {
+		return c.peer.network(ctx, m.Method, sent.Load(), err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	if resp.StatusCode/100 != 2 {
+		return c.refusal(resp, nil, &Call{Name: m.Method})
+	}
+	return nil
+}
+
+// reply answers a question of the server. A lost answer is the server's to
+// time out; it is logged.
+func (c *streamable) reply(m wire.Message) {
+	go func() {
+		if err := c.send(context.WithoutCancel(c.life), m); err != nil {
+			c.log.Warn("an answer did not reach the server", "error", err)
+		}
+	}()
+}
+
+// initialized opens the standalone stream of a 2025 session.
+func (c *streamable) initialized(ctx context.Context) error {
+	if err := c.send(ctx, wire.Message{Method: "notifications/initialized"}); err != nil {
+		return err
+	}
+	if !c.noGET.Load() {
+		go c.standalone()
+	}
+	return nil
+}
+
+func (c *streamable) setVersion(v string) { c.version = v }
+
+func (c *streamable) close(ctx context.Context) {
+	gone := errors.Is(c.why(), errGone)
+	c.lose(errRetired)
+	c.end()
+	if c.sid == "" || gone {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, politeness)
+	defer cancel()
+	r, err := c.newRequest(ctx, http.MethodDelete, nil, "", "")
+	if err != nil {
+		return
+	}
+	resp, err := c.client.Do(r)
+	if err != nil {
+		c.log.Debug("the session could not be ended at the server", "error", c.peer.clean(stripURL(err).Error()))
+		return
+	}
+	resp.Body.Close()
+}
+
+// refusal is the error of an HTTP status that is not 2xx. body is what came.
+func (c *session) refusal(resp *http.Response, body []byte, call *Call) *CallError {
+	kind, next := KindHTTP, ""
+	switch code := resp.StatusCode; {
+	case code/100 == 3:
+		host := "elsewhere"
+		if u, err := resp.Location(); err == nil {
+			host = u.Host
+		}
+		e := c.peer.fail(call.Name, KindConnect, false, nil, "HTTP %d redirects to %s, and redirects are not followed: set the url to the final address", code, host)
+		e.Problem.HTTPStatus = code
+		return e
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		kind, next = KindAuth, ": check the server's bearer or headers"
+	case code == http.StatusTooManyRequests:
+		next = ": too many requests"
+		if after := resp.Header.Get("Retry-After"); after != "" {
+			next += ", retry after " + after
+		}
+	}
+	said := ""
+	if t, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); len(body) > 0 && (t == wire.TypeJSON || t == "text/plain" || t == "application/problem+json") {
+		said = " (" + c.peer.clean(string(body)) + ")"
+	}
+	e := c.peer.fail(call.Name, kind, !refused(resp.StatusCode), nil, "HTTP %d %s%s%s", resp.StatusCode, http.StatusText(resp.StatusCode), next, said)
+	e.Problem.HTTPStatus = resp.StatusCode
+	return e
+}
+
+// refused reports statuses with which a server says that it did not carry the
+// request out.
+func refused(status int) bool {
+	switch status {
+	case 400, 401, 403, 404, 405, 406, 411, 413, 414, 415, 417, 421, 422, 426, 429, 431:
+		return true
+	}
+	return status/100 == 3
+}
+
+func requestNumber(id int64) string { return strconv.FormatInt(id, 10) }
+
+// mediaType is the content type without parameters.
+func mediaType(h http.Header) string {
+	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil {
+		return strings.ToLower(strings.TrimSpace(strings.SplitN(h.Get("Content-Type"), ";", 2)[0]))
+	}
+	return t
+}
+
+var _ conn = (*streamable)(nil)
+
+// rawError is the error member of a message that may not be well formed.
+type rawError struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id"`
+	Error   *wire.Error     `json:"error"`
+}
