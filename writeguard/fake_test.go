@@ -20,7 +20,6 @@ type memory struct {
 	subs  map[string][]chan []byte
 	down  bool
 	mute  bool // messages are lost
-	lost  int  // swaps that found another value
 	wrote int
 }
 
@@ -69,7 +68,6 @@ func (m *memory) Create(ctx context.Context, key string, value []byte, _ time.Du
 		return false, err
 	}
 	if _, ok := m.data[key]; ok {
-		m.lost++
 		return false, nil
 	}
 	m.data[key] = bytes.Clone(value)
@@ -84,7 +82,6 @@ func (m *memory) Swap(ctx context.Context, key string, old, value []byte, _ time
 		return false, err
 	}
 	if v, ok := m.data[key]; !ok || !bytes.Equal(v, old) {
-		m.lost++
 		return false, nil
 	}
 	m.data[key] = bytes.Clone(value)
