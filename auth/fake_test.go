@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -199,4 +200,13 @@ func wantError(t testing.TB, err error, status int, code string) *Error {
 		t.Fatalf("error is %d %q (%v), want %d %q", e.Status, e.Code, e, status, code)
 	}
 	return e
+}
+
+func readAll(t testing.TB, res *http.Response) string {
+	t.Helper()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }

@@ -33,6 +33,7 @@ type IdP struct {
 	mu       sync.Mutex
 	keys     []signingKey // published; the last one signs
 	user     User
+	now      func() time.Time
 	down     bool
 	refusal  url.Values
 	edit     func(claims map[string]any)
@@ -59,7 +60,7 @@ type code struct{ challenge, nonce, redirect string }
 // "eng" and "mcp-users". It ends with the test.
 func StartFakeIdP(t testing.TB) *IdP {
 	t.Helper()
-	p := &IdP{ClientID: "portal", ClientSecret: "fake-idp-secret", codes: map[string]code{},
+	p := &IdP{ClientID: "portal", ClientSecret: "fake-idp-secret", codes: map[string]code{}, now: time.Now,
 		user: User{Sub: "alice", Name: "Alice Example", Email: "alice@corp.test", Groups: []string{"eng", "mcp-users"}}}
 	p.RotateKeys()
 	mux := http.NewServeMux()
@@ -87,6 +88,9 @@ func (p *IdP) Down() { p.set(func() { p.down = true }) }
 
 // Up ends Down.
 func (p *IdP) Up() { p.set(func() { p.down = false }) }
+
+// SetClock says what time it is in tokens; time.Now unless set.
+func (p *IdP) SetClock(now func() time.Time) { p.set(func() { p.now = now }) }
 
 // SetUser says who is signed in from now on.
 func (p *IdP) SetUser(u User) { p.set(func() { p.user = u }) }
@@ -161,9 +165,8 @@ func (p *IdP) Key() (crypto.Signer, string) {
 // these; nil takes one away. At least aud must be given.
 func (p *IdP) Token(claims map[string]any) string {
 	p.mu.Lock()
-	u := p.user
+	u, now := p.user, p.now()
 	p.mu.Unlock()
-	now := time.Now()
 	all := map[string]any{"iss": p.Issuer, "sub": u.Sub, "name": u.Name, "email": u.Email, "groups": u.Groups,
 		"iat": now.Unix(), "exp": now.Add(5 * time.Minute).Unix()}
 	maps.Copy(all, claims)
@@ -253,14 +256,13 @@ func (p *IdP) token(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	c, ok := p.codes[r.PostFormValue("code")]
 	delete(p.codes, r.PostFormValue("code"))
-	u, edit := p.user, p.edit
+	u, edit, now := p.user, p.edit, p.now()
 	p.mu.Unlock()
 	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
 	if !ok || c.redirect != r.PostFormValue("redirect_uri") || c.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) {
 		answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
 		return
 	}
-	now := time.Now()
 	claims := map[string]any{"iss": p.Issuer, "sub": u.Sub, "aud": p.ClientID, "nonce": c.nonce, "name": u.Name, "email": u.Email,
 		"groups": u.Groups, "iat": now.Unix(), "exp": now.Add(5 * time.Minute).Unix()}
 	if edit != nil {
