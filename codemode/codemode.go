@@ -66,14 +66,15 @@ type Limits struct {
 
 // Outcome is how a run ended. Exactly one of Value and Error is meaningful.
 type Outcome struct {
-	Value   json.RawMessage   // JSON of the returned value; nil: undefined
-	Content []json.RawMessage // content blocks (images, audio, resources) the code returned
-	Logs    []string          // console lines, bounded
-	LogsCut int               // lines left out
-	Calls   []CallRecord      // in issue order
-	Error   *ScriptError
-	Wall    time.Duration
-	CPU     time.Duration
+	Value    json.RawMessage   // JSON of the returned value; nil: undefined
+	ValueCut bool              // Value is shortened to MaxValue; it says where
+	Content  []json.RawMessage // content blocks (images, audio, resources) the code returned
+	Logs     []string          // console lines, bounded
+	LogsCut  int               // lines left out
+	Calls    []CallRecord      // in issue order
+	Error    *ScriptError
+	Wall     time.Duration
+	CPU      time.Duration
 }
 
 // CallRecord is one call a script made, for the list that goes back.

@@ -1,0 +1,78 @@
+//go:build linux && (amd64 || arm64)
+
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcp-portal/mcp-portal/codemode/internal/proto"
+)
+
+// Apply sets every layer it can, in the order in which each still may set the
+// next, and reports all of them. It is called once, by a process that already
+// holds the descriptors it will ever need.
+func Apply(o Options) []proto.Layer {
+	var out []proto.Layer
+	out = append(out, user())
+	// The kernel's out-of-memory killer must choose the worker, not the gateway.
+	out = append(out, layer(LayerOOM, os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)))
+	out = append(out, layer(LayerNice, unix.Setpriority(unix.PRIO_PROCESS, 0, o.Nice)))
+	out = append(out, layer(LayerDumpable, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)))
+	if withCgo {
+		err := errors.New("built with cgo: build the program with CGO_ENABLED=0")
+		return append(out, layer(LayerRlimits, rlimits(o)), layer(LayerNoPrivs, err), layer(LayerLandlock, err), layer(LayerSeccomp, err))
+	}
+	nnp := noNewPrivs()
+	out = append(out, layer(LayerNoPrivs, nnp))
+	if nnp != nil {
+		err := fmt.Errorf("needs %s: %w", LayerNoPrivs, nnp)
+		return append(out, layer(LayerRlimits, rlimits(o)), layer(LayerLandlock, err), layer(LayerSeccomp, err))
+	}
+	// Landlock needs one new descriptor, so it comes before the file limit.
+	out = append(out, layer(LayerLandlock, landlock()))
+	out = append(out, layer(LayerRlimits, rlimits(o)))
+	return append(out, layer(LayerSeccomp, seccomp())) // last: it forbids all of the above
+}
+
+func user() proto.Layer {
+	uid := os.Getuid()
+	if uid == 0 {
+		return proto.Layer{Name: LayerUser, Detail: "runs as root"}
+	}
+	return proto.Layer{Name: LayerUser, OK: true, Detail: strconv.Itoa(uid)}
+}
+
+func rlimits(o Options) error {
+	for _, l := range []struct {
+		name string
+		res  int
+		max  uint64
+	}{
+		{"core", unix.RLIMIT_CORE, 0},
+		{"fsize", unix.RLIMIT_FSIZE, 0},
+		{"memlock", unix.RLIMIT_MEMLOCK, 0},
+		{"cpu", unix.RLIMIT_CPU, o.CPUSeconds},
+		// One, not zero: poll(2) refuses more descriptors than the limit. Open
+		// ones stay usable and no new one gets a number below one.
+		{"nofile", unix.RLIMIT_NOFILE, 1},
+		{"data", unix.RLIMIT_DATA, o.DataBytes},
+	} {
+		if err := unix.Setrlimit(l.res, &unix.Rlimit{Cur: l.max, Max: l.max}); err != nil {
+			return fmt.Errorf("set limit %s to %d: %w", l.name, l.max, err)
+		}
+	}
+	return nil
+}
+
+func noNewPrivs() error {
+	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
+		return e
+	}
+	return nil
+}

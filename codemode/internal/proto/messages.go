@@ -1,0 +1,149 @@
+package proto
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Layer is one wall around a worker.
+type Layer struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"` // why not, or what exactly holds
+}
+
+// ReadyMsg is a worker's first message.
+type ReadyMsg struct {
+	Layers []Layer `json:"layers"`
+}
+
+// Tool is a tool as the worker knows it; see codemode.Tool.
+type Tool struct{ Outward, Identifier, Server, Member string }
+
+// RunMsg is one run.
+type RunMsg struct {
+	Code  string `json:"-"`
+	Tools []Tool `json:"-"`
+
+	CPUMillis int `json:"cpu_ms"`
+	WallSecs  int `json:"wall_s"` // only named in messages: the gateway keeps the clock
+	MemoryMB  int `json:"memory_mb"`
+	MaxCalls  int `json:"max_calls"`
+	MaxArgs   int `json:"max_args"`    // bytes of one call's arguments
+	MaxLogs   int `json:"max_logs"`    // bytes of console output
+	MaxValue  int `json:"max_value"`   // bytes of the value
+	MaxBlocks int `json:"max_content"` // bytes of the content blocks
+}
+
+// EncodeRun is the payload of a Run frame. Code and tools travel outside the
+// JSON: a list of thousands of tools would cost more to decode than the run.
+func EncodeRun(m *RunMsg) ([]byte, error) {
+	head, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode the limits of a run: %w", err)
+	}
+	n := 8 + len(head) + len(m.Code)
+	for _, t := range m.Tools {
+		n += len(t.Outward) + len(t.Identifier) + len(t.Server) + len(t.Member) + 4
+	}
+	b := make([]byte, 0, n)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(head)))
+	b = append(b, head...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(m.Code)))
+	b = append(b, m.Code...)
+	for _, t := range m.Tools {
+		for _, s := range [...]string{t.Outward, t.Identifier, t.Server, t.Member} {
+			if strings.IndexByte(s, 0) >= 0 {
+				return nil, fmt.Errorf("the name of tool %q holds a zero byte", t.Outward)
+			}
+			b = append(append(b, s...), 0)
+		}
+	}
+	return b, nil
+}
+
+// DecodeRun is the reverse of EncodeRun.
+func DecodeRun(b []byte) (*RunMsg, error) {
+	part := func() ([]byte, error) {
+		if len(b) < 4 {
+			return nil, fmt.Errorf("%w: run frame too short", ErrProtocol)
+		}
+		n := uint64(binary.LittleEndian.Uint32(b))
+		if uint64(len(b)-4) < n {
+			return nil, fmt.Errorf("%w: run frame shorter than its parts", ErrProtocol)
+		}
+		p := b[4 : 4+n]
+		b = b[4+n:]
+		return p, nil
+	}
+	head, err := part()
+	if err != nil {
+		return nil, err
+	}
+	code, err := part()
+	if err != nil {
+		return nil, err
+	}
+	m := &RunMsg{Code: string(code)}
+	if err := json.Unmarshal(head, m); err != nil {
+		return nil, fmt.Errorf("%w: limits of the run: %v", ErrProtocol, err)
+	}
+	if len(b) == 0 {
+		return m, nil
+	}
+	names := strings.Split(string(b), "\x00")
+	if len(names)%4 != 1 {
+		return nil, fmt.Errorf("%w: the list of tools is incomplete", ErrProtocol)
+	}
+	m.Tools = make([]Tool, 0, len(names)/4)
+	for i := 0; i+4 < len(names); i += 4 {
+		m.Tools = append(m.Tools, Tool{names[i], names[i+1], names[i+2], names[i+3]})
+	}
+	return m, nil
+}
+
+// ErrorMsg is why a call failed.
+type ErrorMsg struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// DoneMsg is how a run ended.
+type DoneMsg struct {
+	OK       bool              `json:"ok"`
+	Value    json.RawMessage   `json:"value,omitempty"`
+	ValueCut bool              `json:"value_cut,omitempty"`
+	Content  []json.RawMessage `json:"content,omitempty"`
+	LogsCut  int               `json:"logs_cut,omitempty"`
+
+	Kind    string `json:"kind,omitempty"` // of the error; see codemode.ScriptError
+	Name    string `json:"name,omitempty"`
+	Message string `json:"message,omitempty"`
+	Code    string `json:"code,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+
+	CPUMicros int64 `json:"cpu_us,omitempty"`
+	HeapKB    int64 `json:"heap_kb,omitempty"` // after the run: a big heap is not reused
+}
+
+// EncodeDone is the payload of a Done frame.
+func EncodeDone(d *DoneMsg) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // the value must leave byte for byte
+	if err := e.Encode(d); err != nil {
+		return nil, fmt.Errorf("encode the end of a run: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// callBits is how many of an id's bits number the calls within a run.
+const callBits = 24
+
+// CallID is the id of the n-th call or query (from 1) of a worker's run. It is
+// unique in the life of a worker, so a late answer meets no wrong call.
+func CallID(run, n uint32) uint32 { return run<<callBits | n }

@@ -1,0 +1,271 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dop251/goja"
+
+	"github.com/mcp-portal/mcp-portal/codemode/internal/proto"
+)
+
+// namespace is an object whose members are made when a script asks for them: a
+// portal can have thousands of tools and a script uses three.
+type namespace struct {
+	get  func(key string) goja.Value // nil: no such member
+	has  func(key string) bool
+	keys func() []string
+}
+
+func (n *namespace) Get(key string) goja.Value         { return n.get(key) }
+func (n *namespace) Set(key string, _ goja.Value) bool { return false }
+func (n *namespace) Has(key string) bool               { return n.has(key) }
+func (n *namespace) Delete(string) bool                { return false }
+func (n *namespace) Keys() []string                    { return n.keys() }
+
+// protocolNames are asked for by the language itself, by printing and by await.
+// They are never tools: a namespace with a "then" would be taken for a promise.
+var protocolNames = map[string]bool{
+	"then": true, "catch": true, "finally": true, "toJSON": true, "toString": true, "valueOf": true,
+	"toLocaleString": true, "constructor": true, "prototype": true, "hasOwnProperty": true, "isPrototypeOf": true,
+	"propertyIsEnumerable": true, "length": true, "name": true, "inspect": true, "nodeType": true, "$$typeof": true,
+	"__proto__": true, "__defineGetter__": true, "__defineSetter__": true, "__lookupGetter__": true, "__lookupSetter__": true,
+}
+
+// helpers are the members of codemode that are not tools.
+var helpers = []string{"call", "raw", "tools", "search", "describe", "servers"}
+
+// install puts the script's environment into the runtime.
+func (r *run) install() error {
+	r.names = newNames(r.msg.Tools)
+	global := r.vm.GlobalObject()
+	if err := global.Set("codemode", r.codemode()); err != nil {
+		return fmt.Errorf("install codemode: %w", err)
+	}
+	for _, s := range r.names.serverIDs {
+		if v := global.Get(s); v != nil && !goja.IsUndefined(v) {
+			continue // a built-in keeps its name; the tools stay reachable through codemode
+		}
+		if err := global.Set(s, r.server(s)); err != nil {
+			return fmt.Errorf("install server %s: %w", s, err)
+		}
+	}
+	return r.installConsole()
+}
+
+func (r *run) codemode() *goja.Object {
+	made := map[string]goja.Value{}
+	for name, f := range map[string]func(goja.FunctionCall) goja.Value{
+		"call":     func(c goja.FunctionCall) goja.Value { return r.callByName(c, false) },
+		"raw":      func(c goja.FunctionCall) goja.Value { return r.callByName(c, true) },
+		"tools":    r.query("tools"),
+		"search":   r.query("search"),
+		"describe": r.query("describe"),
+		"servers":  r.query("servers"),
+	} {
+		made[name] = r.function(name, f)
+	}
+	has := func(key string) bool {
+		return slices.Contains(helpers, key) || !protocolNames[key] && (r.names.find(key) != nil || r.names.servers[key] != nil)
+	}
+	return r.vm.NewDynamicObject(&namespace{
+		get: func(key string) goja.Value {
+			if v := made[key]; v != nil {
+				return v
+			}
+			if protocolNames[key] {
+				return nil
+			}
+			var v goja.Value
+			if t := r.names.find(key); t != nil {
+				v = r.tool(t, "codemode."+key)
+			} else if r.names.servers[key] != nil {
+				v = r.server(key)
+			} else {
+				v = r.missing("codemode", key, func() []string { return append(r.identifiers(), helpers...) })
+			}
+			made[key] = v
+			return v
+		},
+		has:  has,
+		keys: func() []string { return append(slices.Clone(helpers), r.identifiers()...) },
+	})
+}
+
+func (r *run) identifiers() []string {
+	out := make([]string, 0, len(r.names.tools))
+	for _, t := range r.names.tools {
+		out = append(out, t.Identifier)
+	}
+	return out
+}
+
+func (r *run) server(name string) *goja.Object {
+	tools := r.names.servers[name]
+	made := map[string]goja.Value{}
+	members := func() []string {
+		out := make([]string, 0, len(tools))
+		for m := range tools {
+			out = append(out, m)
+		}
+		slices.Sort(out)
+		return out
+	}
+	return r.vm.NewDynamicObject(&namespace{
+		get: func(key string) goja.Value {
+			if v := made[key]; v != nil {
+				return v
+			}
+			t := tools[key]
+			if protocolNames[key] && (t == nil || key == "then") {
+				return nil
+			}
+			if t == nil {
+				// The whole name in the wrong place still says what was meant.
+				if o := r.names.find(key); o != nil && o.Server == name {
+					t = o
+				}
+			}
+			var v goja.Value
+			if t != nil {
+				v = r.tool(t, name+"."+key)
+			} else {
+				v = r.missing(name, key, members)
+			}
+			made[key] = v
+			return v
+		},
+		has:  func(key string) bool { return tools[key] != nil && key != "then" },
+		keys: members,
+	})
+}
+
+// function makes a native function with a name of ours: goja would show Go's.
+func (r *run) function(name string, f func(goja.FunctionCall) goja.Value) goja.Value {
+	v := r.vm.ToValue(f)
+	if o, ok := v.(*goja.Object); ok {
+		_ = o.DefineDataProperty("name", r.vm.ToValue(name), goja.FLAG_FALSE, goja.FLAG_TRUE, goja.FLAG_FALSE)
+	}
+	return v
+}
+
+func (r *run) tool(t *proto.Tool, label string) goja.Value {
+	return r.function(label, func(c goja.FunctionCall) goja.Value {
+		return r.call(t.Outward, label, c.Arguments, false)
+	})
+}
+
+// missing stands for a tool that does not exist. Calling it is a rejection that
+// names what does; merely looking at it is harmless.
+func (r *run) missing(object, key string, candidates func() []string) goja.Value {
+	return r.function(object+"."+key, func(goja.FunctionCall) goja.Value {
+		return r.rejected("unknown_tool", r.unknownTool(object+"."+key, key, object+".", candidates()))
+	})
+}
+
+func (r *run) unknownTool(label, name, prefix string, candidates []string) string {
+	msg := "there is no tool " + label
+	if near := nearest(name, candidates); len(near) > 0 {
+		for i := range near {
+			near[i] = prefix + near[i]
+		}
+		return msg + "; the nearest names are " + strings.Join(near, ", ")
+	}
+	return msg + "; find the right name with await codemode.search(\"what you need\")"
+}
+
+func (r *run) callByName(c goja.FunctionCall, raw bool) goja.Value {
+	helper := "codemode.call"
+	if raw {
+		helper = "codemode.raw"
+	}
+	if !goja.IsString(c.Argument(0)) {
+		return r.rejectType(helper + " takes the name of a tool as text, then its arguments")
+	}
+	name := c.Argument(0).String()
+	t := r.names.find(name)
+	if t == nil {
+		candidates := make([]string, 0, len(r.names.tools))
+		for _, t := range r.names.tools {
+			candidates = append(candidates, t.Outward)
+		}
+		return r.rejected("unknown_tool", r.unknownTool(fmt.Sprintf("%.80q", name), name, "", candidates))
+	}
+	return r.call(t.Outward, fmt.Sprintf("%s(%q)", helper, t.Outward), c.Arguments[1:], raw)
+}
+
+// call sends one tool call and returns the promise of its result. Everything
+// that can go wrong is a rejection, so that .catch and allSettled see it.
+func (r *run) call(outward, label string, args []goja.Value, raw bool) goja.Value {
+	if len(args) > 1 {
+		return r.rejectType(fmt.Sprintf("%s takes one object with named arguments, not %d values", label, len(args)))
+	}
+	var arg goja.Value = goja.Undefined()
+	if len(args) == 1 {
+		arg = args[0]
+	}
+	body := []byte("{}")
+	if !goja.IsUndefined(arg) && !goja.IsNull(arg) {
+		o, ok := arg.(*goja.Object)
+		if !ok || isArray(o) || o.ClassName() == "Function" {
+			return r.rejectType(label + " takes one object with named arguments, such as {limit: 10}")
+		}
+		if _, isPromise := asPromise(o); isPromise {
+			return r.rejectType("the arguments of " + label + " are a promise: await it first")
+		}
+		w := newWriter(r.vm, r.msg.MaxArgs)
+		w.strict = true
+		if err := r.try(func() { w.value(arg, 0) }); err != nil {
+			return r.rejectWith(err)
+		}
+		if w.cut {
+			return r.rejectType(fmt.Sprintf("the arguments of %s are larger than %d bytes", label, r.msg.MaxArgs))
+		}
+		body = w.b
+	}
+	if r.calls++; r.calls > r.msg.MaxCalls {
+		return r.rejected(kindCalls, fmt.Sprintf("the budget of %d tool calls of this run is used up; do the work in several runs or ask for larger pages", r.msg.MaxCalls))
+	}
+	return r.send(proto.Call, outward, label, body, raw)
+}
+
+// query returns a helper that the host answers.
+func (r *run) query(name string) func(goja.FunctionCall) goja.Value {
+	made := 0
+	return func(c goja.FunctionCall) goja.Value {
+		if made++; made > r.msg.MaxCalls {
+			return r.rejected(kindCalls, fmt.Sprintf("codemode.%s was called more than %d times", name, r.msg.MaxCalls))
+		}
+		w := newWriter(r.vm, r.msg.MaxArgs)
+		w.strict = true
+		if err := r.try(func() { w.value(r.vm.NewArray(anys(c.Arguments)...), 0) }); err != nil {
+			return r.rejectWith(err)
+		}
+		if w.cut {
+			return r.rejectType(fmt.Sprintf("the arguments of codemode.%s are larger than %d bytes", name, r.msg.MaxArgs))
+		}
+		return r.send(proto.Query, name, "codemode."+name, w.b, true)
+	}
+}
+
+func (r *run) send(kind proto.Kind, name, label string, args []byte, raw bool) goja.Value {
+	payload, err := proto.EncodeCall(name, args)
+	if err != nil {
+		return r.rejectType(err.Error())
+	}
+	p, resolve, reject := r.vm.NewPromise()
+	r.next++
+	id := proto.CallID(r.id, r.next)
+	r.pending[id] = &pendingCall{label: label, at: r.here(), raw: raw, resolve: resolve, reject: reject}
+	r.w.link.put(kind, id, payload)
+	return r.vm.ToValue(p)
+}
+
+func anys(vs []goja.Value) []any {
+	out := make([]any, len(vs))
+	for i, v := range vs {
+		out[i] = v
+	}
+	return out
+}

@@ -1,0 +1,184 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dop251/goja"
+
+	"github.com/mcp-portal/mcp-portal/codemode/internal/proto"
+)
+
+const (
+	maxTimers  = 10_000
+	maxLogItem = 8 << 10 // bytes of one printed value
+	notePrefix = "[portal] "
+	noteRoom   = 2 << 10 // bytes of notes kept beyond the script's own budget
+)
+
+type timer struct {
+	at   time.Time
+	id   int64
+	fire func() (goja.Value, error)
+}
+
+func (r *run) installConsole() error {
+	console := r.vm.NewObject()
+	for name, prefix := range map[string]string{
+		"log": "", "info": "", "debug": "", "table": "", "dir": "", "trace": "", "group": "", "groupCollapsed": "",
+		"warn": "[warn] ", "error": "[error] ",
+	} {
+		if err := console.Set(name, r.function(name, func(c goja.FunctionCall) goja.Value {
+			r.print(prefix, c.Arguments)
+			return goja.Undefined()
+		})); err != nil {
+			return fmt.Errorf("install console.%s: %w", name, err)
+		}
+	}
+	for _, name := range []string{"groupEnd", "time", "timeEnd", "timeLog", "count", "clear"} {
+		if err := console.Set(name, r.function(name, func(goja.FunctionCall) goja.Value { return goja.Undefined() })); err != nil {
+			return fmt.Errorf("install console.%s: %w", name, err)
+		}
+	}
+	if err := console.Set("assert", r.function("assert", func(c goja.FunctionCall) goja.Value {
+		if !c.Argument(0).ToBoolean() {
+			r.print("[error] Assertion failed: ", c.Arguments[min(1, len(c.Arguments)):])
+		}
+		return goja.Undefined()
+	})); err != nil {
+		return fmt.Errorf("install console.assert: %w", err)
+	}
+	for name, v := range map[string]any{
+		"console":      console,
+		"setTimeout":   r.function("setTimeout", r.setTimeout),
+		"clearTimeout": r.function("clearTimeout", r.clearTimeout),
+		"sleep":        r.function("sleep", r.sleep),
+	} {
+		if err := r.vm.Set(name, v); err != nil {
+			return fmt.Errorf("install %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// print keeps one console line within the budget.
+func (r *run) print(prefix string, args []goja.Value) {
+	if r.logLeft <= 0 {
+		r.logsCut++
+		return
+	}
+	var b strings.Builder
+	b.WriteString(prefix)
+	for i, a := range args {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if goja.IsString(a) {
+			b.WriteString(clip(a.String(), maxLogItem))
+		} else if goja.IsUndefined(a) {
+			b.WriteString("undefined")
+		} else {
+			w := newWriter(r.vm, maxLogItem)
+			w.value(a, 0) // a throwing getter throws at the user's console.log
+			b.Write(w.b)
+		}
+		if b.Len() > r.logLeft {
+			break
+		}
+	}
+	line := clip(b.String(), r.logLeft)
+	r.logLeft -= len(line) + 1
+	r.w.link.put(proto.Log, 0, []byte(line))
+}
+
+// note adds a line of the portal's own to the console output.
+func (r *run) note(format string, args ...any) {
+	line := clip(notePrefix+fmt.Sprintf(format, args...), 500)
+	if r.logged += len(line) + 1; r.logged > noteRoom || r.msg.MaxLogs == 0 {
+		r.logsCut++
+		return
+	}
+	r.w.link.put(proto.Log, 0, []byte(line))
+}
+
+// clip shortens text to about n bytes and says by how much.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	n = max(n, 0)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + fmt.Sprintf("… %d more characters", utf8.RuneCountInString(s[n:]))
+}
+
+// after makes a timer; what is left of the run bounds it.
+func (r *run) after(ms float64, fire func() (goja.Value, error)) (int64, error) {
+	if len(r.timers) >= maxTimers {
+		return 0, fmt.Errorf("more than %d timers at once", maxTimers)
+	}
+	if math.IsNaN(ms) || ms < 0 {
+		ms = 0
+	}
+	r.timerSeq++
+	d := time.Duration(min(ms, 24*60*60*1000) * float64(time.Millisecond))
+	r.timers = append(r.timers, &timer{at: time.Now().Add(d), id: r.timerSeq, fire: fire})
+	return r.timerSeq, nil
+}
+
+func (r *run) setTimeout(c goja.FunctionCall) goja.Value {
+	f, ok := goja.AssertFunction(c.Argument(0))
+	if !ok {
+		panic(r.vm.NewTypeError("setTimeout takes a function, not text"))
+	}
+	var args []goja.Value
+	if len(c.Arguments) > 2 {
+		args = c.Arguments[2:]
+	}
+	id, err := r.after(c.Argument(1).ToFloat(), func() (goja.Value, error) { return f(goja.Undefined(), args...) })
+	if err != nil {
+		panic(r.vm.NewTypeError(err.Error()))
+	}
+	return r.vm.ToValue(id)
+}
+
+func (r *run) clearTimeout(c goja.FunctionCall) goja.Value {
+	if goja.IsNumber(c.Argument(0)) {
+		r.dropTimer(c.Argument(0).ToInteger())
+	}
+	return goja.Undefined()
+}
+
+func (r *run) sleep(c goja.FunctionCall) goja.Value {
+	p, resolve, _ := r.vm.NewPromise()
+	if _, err := r.after(c.Argument(0).ToFloat(), func() (goja.Value, error) { return nil, resolve(goja.Undefined()) }); err != nil {
+		panic(r.vm.NewTypeError(err.Error()))
+	}
+	return r.vm.ToValue(p)
+}
+
+func (r *run) nextTimer() *timer {
+	var first *timer
+	for _, t := range r.timers {
+		if first == nil || t.at.Before(first.at) || t.at.Equal(first.at) && t.id < first.id {
+			first = t
+		}
+	}
+	return first
+}
+
+func (r *run) dropTimer(id int64) {
+	for i, t := range r.timers {
+		if t.id == id {
+			r.timers = append(r.timers[:i], r.timers[i+1:]...)
+			return
+		}
+	}
+}
+
+var errDeadlock = errors.New("the script waits for a promise that nothing will ever settle")

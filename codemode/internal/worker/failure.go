@@ -1,0 +1,392 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/dop251/goja"
+
+	"github.com/mcp-portal/mcp-portal/codemode/internal/proto"
+)
+
+// maxMessage is how much of an error's text goes back, in bytes.
+const maxMessage = 4000
+
+// thrown is a value that the script threw.
+type thrown struct{ value goja.Value }
+
+func (t *thrown) Error() string { return "uncaught exception" }
+
+// limitError is a stop while the script was waiting.
+type limitError struct{ kind, waiting string }
+
+func (l *limitError) Error() string { return l.kind }
+
+// syntaxError is why the code could not be compiled.
+type syntaxError struct {
+	message      string
+	line, column int
+}
+
+func (s *syntaxError) Error() string { return s.message }
+
+// adviceError is a mistake of the script that no exception stands for.
+type adviceError struct{ message string }
+
+func (a *adviceError) Error() string { return a.message }
+
+// readError is a failure while the returned value was serialised.
+type readError struct{ err error }
+
+func (e *readError) Error() string { return e.err.Error() }
+func (e *readError) Unwrap() error { return e.err }
+
+// asError turns a recovered panic into an error.
+func asError(p any) error {
+	switch x := p.(type) {
+	case error:
+		return x
+	case goja.Value:
+		return &thrown{x}
+	default:
+		return fmt.Errorf("%v", p)
+	}
+}
+
+func returnedFunction(v goja.Value) error {
+	name := ""
+	if o, ok := v.(*goja.Object); ok {
+		if n := o.Get("name"); n != nil {
+			name = n.String()
+		}
+	}
+	if strings.Contains(name, ".") {
+		return &adviceError{fmt.Sprintf("the script returned the tool %s without calling it: end with return await %s({…})", name, name)}
+	}
+	if name == "" {
+		return &adviceError{"the script returned a function without calling it: call it, or return its result"}
+	}
+	return &adviceError{fmt.Sprintf("the script returned the function %s without calling it: end with return await %s()", name, name)}
+}
+
+func (r *run) limitText(kind string) string {
+	switch kind {
+	case kindWall:
+		return fmt.Sprintf("the time limit of %d s was reached", r.msg.WallSecs)
+	case kindCPU:
+		return fmt.Sprintf("the processor time limit of %s was reached", seconds(r.msg.CPUMillis))
+	case kindMemory:
+		return fmt.Sprintf("the memory limit of %d MB was reached", r.msg.MemoryMB)
+	default:
+		return "the limit " + kind + " was reached"
+	}
+}
+
+func seconds(ms int) string {
+	return strconv.FormatFloat(float64(ms)/1000, 'f', -1, 64) + " s"
+}
+
+func limitAdvice(kind string) string {
+	switch kind {
+	case kindMemory:
+		return ": keep only the fields you need and work page by page"
+	case kindCPU:
+		return ": look for an endless loop or a slow regular expression"
+	}
+	return ""
+}
+
+// failure describes how the run failed, in the user's coordinates.
+func (r *run) failure(err error) (d proto.DoneMsg) {
+	var (
+		syntax    *syntaxError
+		limit     *limitError
+		interrupt *goja.InterruptedError
+		overflow  *goja.StackOverflowError
+		exception *goja.Exception
+		value     *thrown
+		advice    *adviceError
+	)
+	switch {
+	case errors.As(err, &syntax):
+		d = proto.DoneMsg{Kind: kindSyntax, Name: "SyntaxError", Message: syntax.message, Line: syntax.line, Column: syntax.column}
+	case errors.As(err, &limit):
+		d = proto.DoneMsg{Kind: limit.kind, Name: "LimitError", Message: r.limitText(limit.kind)}
+		if limit.waiting != "" {
+			d.Message += " while waiting for " + limit.waiting
+		} else {
+			d.Message += limitAdvice(limit.kind)
+		}
+	case errors.As(err, &interrupt):
+		kind, _ := interrupt.Value().(string)
+		d = proto.DoneMsg{Kind: kind, Name: "LimitError", Message: r.limitText(kind) + limitAdvice(kind)}
+		r.position(&d, interrupt.Stack())
+	case errors.As(err, &overflow):
+		d = proto.DoneMsg{Kind: kindStack, Name: "RangeError", Message: "too much recursion: does the function end for every input?"}
+		r.position(&d, overflow.Stack())
+	case errors.As(err, &exception):
+		d = r.exception(exception.Value())
+		if d.Line == 0 {
+			r.position(&d, exception.Stack())
+		}
+	case errors.As(err, &value):
+		d = r.exception(value.value)
+	case errors.As(err, &advice):
+		d = proto.DoneMsg{Kind: kindException, Name: "TypeError", Message: advice.message}
+	case errors.Is(err, errDeadlock):
+		d = proto.DoneMsg{Kind: kindDeadlock, Name: "DeadlockError", Message: err.Error() + ": is a resolve() missing?"}
+	default:
+		d = proto.DoneMsg{Kind: kindEngine, Name: "EngineError", Message: "the script engine failed: " + clip(err.Error(), maxMessage)}
+	}
+	var reading *readError
+	if errors.As(err, &reading) && d.Kind == kindException {
+		d.Message = "reading the returned value: " + d.Message
+	}
+	return d
+}
+
+// exception describes a thrown value. Reading it can run script code again.
+func (r *run) exception(v goja.Value) (d proto.DoneMsg) {
+	d.Kind, d.Name = kindException, "Error"
+	err := r.try(func() {
+		o, ok := v.(*goja.Object)
+		if !ok || o.ClassName() != "Error" {
+			w := newWriter(r.vm, maxMessage)
+			w.value(v, 0)
+			d.Name = "thrown"
+			d.Message = "the script threw " + string(w.b)
+			if goja.IsString(v) {
+				d.Message = "the script threw the text " + string(w.b)
+			}
+			return
+		}
+		d.Name = text(o, "name", "Error")
+		d.Message = clip(text(o, "message", ""), maxMessage)
+		if d.Code = clip(text(o, "code", ""), 80); d.Code == kindCalls {
+			d.Kind = kindCalls
+		}
+		d.Line, d.Column = r.stackPosition(text(o, "stack", ""))
+		d.Message += r.nested(o)
+		if d.Message == "" {
+			d.Message = "the error has no message"
+		}
+	})
+	if err != nil {
+		d.Message = "the script threw an error whose description fails: " + clip(err.Error(), 200)
+	}
+	d.Message = clip(d.Message+r.hint(d.Name, d.Message), maxMessage+500)
+	return d
+}
+
+// nested adds the cause and the parts of an AggregateError.
+func (r *run) nested(o *goja.Object) string {
+	var parts []string
+	if c, ok := o.Get("cause").(*goja.Object); ok && c.ClassName() == "Error" {
+		parts = append(parts, "caused by "+clip(text(c, "name", "Error")+": "+text(c, "message", ""), 300))
+	}
+	if list, ok := o.Get("errors").(*goja.Object); ok && list.ClassName() == "Array" {
+		n := list.Get("length").ToInteger()
+		for i := int64(0); i < min(n, 3); i++ {
+			if e, ok := list.Get(strconv.FormatInt(i, 10)).(*goja.Object); ok {
+				parts = append(parts, clip(text(e, "name", "Error")+": "+text(e, "message", ""), 300))
+			}
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, "; ") + ")"
+}
+
+func text(o *goja.Object, name, fallback string) string {
+	v := o.Get(name)
+	if v == nil || goja.IsUndefined(v) || goja.IsNull(v) {
+		return fallback
+	}
+	if _, isObject := v.(*goja.Object); isObject {
+		return fallback // its toString is script code and says nothing
+	}
+	return v.String()
+}
+
+var (
+	notDefined = regexp.MustCompile(`^([\w$]+) is not defined$`)
+	scriptLine = regexp.MustCompile(`\b` + sourceName + `:(\d+):(\d+)`)
+)
+
+// absent says what to use instead of a global that other platforms have.
+var absent = map[string]string{
+	"fetch":          "there is no network: call tools with codemode.<tool>({…})",
+	"XMLHttpRequest": "there is no network: call tools with codemode.<tool>({…})",
+	"require":        "there are no modules: everything is reachable through codemode",
+	"module":         "there are no modules: return the value instead",
+	"exports":        "there are no modules: return the value instead",
+	"process":        "there is no process or environment here",
+	"Deno":           "this is a plain JavaScript sandbox",
+	"Bun":            "this is a plain JavaScript sandbox",
+	"Buffer":         "use TextEncoder, atob and btoa",
+	"window":         "there is no browser here",
+	"document":       "there is no browser here",
+	"global":         "use globalThis",
+	"print":          "use console.log",
+	"performance":    "use Date.now()",
+	"setInterval":    "use a loop with await sleep(ms)",
+	"setImmediate":   "use setTimeout(f, 0)",
+	"Intl":           "there is no Intl here: format numbers and dates by hand",
+	"Temporal":       "use Date",
+}
+
+// hint adds the next step to errors that models run into.
+func (r *run) hint(name, message string) string {
+	if name != "ReferenceError" {
+		return ""
+	}
+	m := notDefined.FindStringSubmatch(message)
+	if m == nil {
+		if strings.Contains(message, "before initialization") {
+			return ": a variable is used above its declaration (a variable named like a server hides it, so rename the variable)"
+		}
+		return ""
+	}
+	if h := absent[m[1]]; h != "" {
+		return ": " + h
+	}
+	servers := r.names.serverIDs
+	if t := r.names.find(m[1]); t != nil {
+		return ": write codemode." + t.Identifier + "({…})"
+	}
+	h := ""
+	if near := nearest(m[1], servers); len(near) > 0 {
+		h = "; did you mean " + near[0] + "?"
+	}
+	if len(servers) == 0 {
+		return h + "; no server is connected"
+	}
+	shown := servers
+	more := ""
+	if len(shown) > 40 {
+		shown, more = shown[:40], fmt.Sprintf(" and %d more (codemode.servers())", len(servers)-40)
+	}
+	return h + "; the servers are " + strings.Join(shown, ", ") + more
+}
+
+// position finds the innermost frame of the user's code.
+func (r *run) position(d *proto.DoneMsg, st []goja.StackFrame) {
+	for _, f := range st {
+		if p := f.Position(); p.Line > 0 && strings.HasSuffix(f.SrcName(), sourceName) {
+			d.Line, d.Column = r.userPosition(p.Line, p.Column)
+			return
+		}
+	}
+}
+
+// here is where the script is now, as "line:column" in the user's coordinates.
+func (r *run) here() string {
+	var d proto.DoneMsg
+	r.position(&d, r.vm.CaptureCallStack(16, nil))
+	if d.Line == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", d.Line, d.Column)
+}
+
+func (r *run) stackPosition(stack string) (line, column int) {
+	m := scriptLine.FindStringSubmatch(stack)
+	if m == nil {
+		return 0, 0
+	}
+	line, err1 := strconv.Atoi(m[1])
+	column, err2 := strconv.Atoi(m[2])
+	if err1 != nil || err2 != nil {
+		return 0, 0
+	}
+	return r.userPosition(line, column)
+}
+
+// userPosition takes the wrapper away again.
+func (r *run) userPosition(line, column int) (int, int) {
+	if r.src == nil {
+		return line, column
+	}
+	if line == 1 {
+		column = max(1, column-len(r.src.prefix))
+	}
+	return min(line, r.src.lines), column
+}
+
+// callError is the Error object a failed call rejects with. A rejection has no
+// JavaScript frame of its own, so the position of the call is written into it.
+func (r *run) callError(p *pendingCall, code, message string) *goja.Object {
+	e := r.newError(code, message)
+	if line, column, ok := strings.Cut(p.at, ":"); ok {
+		n, _ := strconv.Atoi(line)
+		c, _ := strconv.Atoi(column)
+		if n == 1 && r.src != nil {
+			c += len(r.src.prefix) // userPosition takes it away again
+		}
+		_ = e.Set("stack", fmt.Sprintf("Error: %s\n\tat %s (%s:%d:%d)", clip(message, 500), p.label, sourceName, n, c))
+	}
+	_ = e.Set("tool", p.label)
+	return e
+}
+
+// newError makes an Error with a code.
+func (r *run) newError(code, message string) *goja.Object {
+	e, err := r.vm.New(r.errorClass, r.vm.ToValue(clip(message, maxMessage)))
+	if err != nil {
+		e = r.vm.NewTypeError(clip(message, maxMessage))
+	}
+	if code != "" {
+		_ = e.Set("code", code)
+	}
+	return e
+}
+
+// rejected is a promise that failed with a code.
+func (r *run) rejected(code, message string) goja.Value {
+	p, _, reject := r.vm.NewPromise()
+	e := r.newError(code, message)
+	if err := reject(e); err != nil {
+		panic(err)
+	}
+	return r.vm.ToValue(p)
+}
+
+func (r *run) rejectType(message string) goja.Value {
+	p, _, reject := r.vm.NewPromise()
+	if err := reject(r.vm.NewTypeError("%s", message)); err != nil {
+		panic(err)
+	}
+	return r.vm.ToValue(p)
+}
+
+// rejectWith rejects with what reading the arguments threw; an interrupt goes on.
+func (r *run) rejectWith(err error) goja.Value {
+	var ex *goja.Exception
+	var t *thrown
+	p, _, reject := r.vm.NewPromise()
+	var reason goja.Value
+	switch {
+	case errors.As(err, &ex):
+		reason = ex.Value()
+	case errors.As(err, &t):
+		reason = t.value
+	default:
+		panic(err)
+	}
+	if err := reject(reason); err != nil {
+		panic(err)
+	}
+	return r.vm.ToValue(p)
+}
+
+func oneLine(name, message string, line int) string {
+	s := name + ": " + clip(message, 300)
+	if line > 0 {
+		s += fmt.Sprintf(" (line %d)", line)
+	}
+	return strings.Join(strings.Fields(s), " ")
+}

@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mcp-portal/mcp-portal/codemode/internal/confine"
+	"github.com/mcp-portal/mcp-portal/codemode/internal/proto"
+)
+
+// Exit codes of a worker.
+const (
+	exitUsage       = 2
+	exitLimit       = 3 // a built-in function ignored the stop
+	exitGatewayGone = 4
+)
+
+// Budget of memory beside the script's own, in MiB: Go's runtime, the program
+// and the room a collection needs before it has freed anything.
+const memoryBeside = 64 + 32
+
+// maxStack ends runaway native recursion in bytes of one Go stack.
+const maxStack = 64 << 20
+
+// Args are the arguments after the command's name, made by the gateway.
+func Args(memoryMB int, cpuSeconds int) []string {
+	return []string{strconv.Itoa(memoryMB), strconv.Itoa(cpuSeconds)}
+}
+
+type worker struct {
+	link    *link
+	prelude prelude
+	current atomic.Pointer[run] // the run that orders of the gateway concern
+}
+
+// Main is the whole life of a worker process and returns its exit code.
+func Main(args []string) int {
+	memoryMB, cpuSeconds, err := parseArgs(args)
+	if err == nil {
+		err = checkDescriptors()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "this command is started by the portal itself, not by hand: %v\n", err)
+		return exitUsage
+	}
+	debug.SetMaxStack(maxStack)
+	debug.SetMemoryLimit(int64(memoryMB) << 20)
+	time.Local = time.UTC
+	time.Sleep(time.Millisecond) // makes the runtime create its poller while it may still open descriptors
+	unix.CloseOnExec(fdSocket)
+	unix.CloseOnExec(fdControl)
+
+	w := &worker{link: newLink(fdSocket)}
+	layers := confine.Apply(confine.Options{
+		DataBytes:  uint64(memoryMB+memoryBeside) << 20,
+		CPUSeconds: uint64(cpuSeconds),
+		Nice:       5,
+	})
+	go control(fdControl, w.obey)
+
+	w.prelude = compilePrelude()
+	w.warm()
+	ready, err := json.Marshal(proto.ReadyMsg{Layers: layers})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "encode the first message:", err)
+		return exitUsage
+	}
+	w.link.put(proto.Ready, 0, ready)
+	w.link.flush()
+	return w.serve()
+}
+
+func parseArgs(args []string) (memoryMB, cpuSeconds int, err error) {
+	if len(args) != 2 {
+		return 0, 0, errors.New("it takes two numbers")
+	}
+	memoryMB, err = strconv.Atoi(args[0])
+	if err == nil {
+		cpuSeconds, err = strconv.Atoi(args[1])
+	}
+	if err == nil && (memoryMB < 1 || cpuSeconds < 1) {
+		err = errors.New("the numbers must be positive")
+	}
+	return memoryMB, cpuSeconds, err
+}
+
+// warm runs the paths that every script takes, so that tables and templates
+// which goja and esbuild make on first use exist before the first user waits.
+func (w *worker) warm() {
+	const ts = "const x: number = 1; for await (const y of []) console.log(`${y}`); class A { #p = 1 }; return x"
+	const js = "const r = await Promise.all([1, 2].map(async x => x)); const o = {}; for (const k of Object.keys({a: 1})) o[k] = (o[k] ?? 0) + 1;" +
+		"class A { #p = 1 }; try { null.x } catch (e) { o.e = String(e) } console.log(o);" +
+		"return {o, s: [3, 1].sort((a, b) => a - b).join(), m: /a(b)/.exec('ab')[0], d: new Date(0), t: [...new Map([[1, 2]])]}"
+	for _, code := range []string{ts, js, js} {
+		r := newRun(&worker{link: newLink(-1), prelude: w.prelude}, 0, &proto.RunMsg{
+			Code: code, CPUMillis: 60_000, MemoryMB: 1 << 20, MaxCalls: 1, MaxArgs: 1 << 10, MaxLogs: 0, MaxValue: 1 << 10, MaxBlocks: 1 << 10,
+		}, w.prelude.newRuntime())
+		r.do()
+	}
+}
+
+func (w *worker) obey(why byte, id uint32) {
+	r := w.current.Load()
+	if r == nil || r.id != id {
+		return // the run ended meanwhile
+	}
+	switch why {
+	case proto.StopWall:
+		r.stop(kindWall)
+	case proto.StopCPU:
+		r.stop(kindCPU)
+	}
+}
+
+func (w *worker) serve() int {
+	vm := w.prelude.newRuntime()
+	for {
+		f, err := w.link.read()
+		if err != nil {
+			return 0
+		}
+		if f.Kind != proto.Run {
+			continue // an answer that came too late for its run
+		}
+		m, err := proto.DecodeRun(f.Data)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return exitUsage
+		}
+		r := newRun(w, f.ID, m, vm)
+		w.current.Store(r)
+		stopWatch := r.watch()
+		d := r.do()
+		stopWatch()
+		w.current.Store(nil)
+		r.finish(&d)
+		vm = w.prelude.newRuntime() // off the path of the next request
+	}
+}

@@ -1,0 +1,305 @@
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/dop251/goja"
+
+	"github.com/mcp-portal/mcp-portal/codemode/internal/proto"
+)
+
+// run is one script in one fresh runtime.
+type run struct {
+	w    *worker
+	vm   *goja.Runtime
+	id   uint32
+	msg  *proto.RunMsg
+	src  *source
+	cpu0 int64
+	why  atomic.Pointer[string]
+
+	errorClass goja.Value // the script may replace the global
+
+	names     names
+	next      uint32 // last id given to a call or query
+	calls     int    // calls made, of MaxCalls
+	pending   map[uint32]*pendingCall
+	timers    []*timer
+	timerSeq  int64
+	unhandled map[*goja.Promise]struct{}
+
+	logLeft int
+	logged  int
+	logsCut int
+}
+
+// pendingCall is a call or query without its answer.
+type pendingCall struct {
+	label           string // as the script wrote it: codemode.crm_list
+	at              string // "line:column" of the call, "" if unknown
+	raw             bool   // give the answer as it is
+	resolve, reject func(any) error
+}
+
+func newRun(w *worker, id uint32, m *proto.RunMsg, vm *goja.Runtime) *run {
+	return &run{
+		w: w, vm: vm, id: id, msg: m, cpu0: cpuNanos(), logLeft: m.MaxLogs,
+		errorClass: vm.Get("Error"), pending: map[uint32]*pendingCall{}, unhandled: map[*goja.Promise]struct{}{},
+	}
+}
+
+// do compiles and runs the script and tells how it ended. A failure of the
+// engine itself becomes an error of the run.
+func (r *run) do() (d proto.DoneMsg) {
+	defer func() {
+		if p := recover(); p != nil {
+			d = r.failure(asError(p))
+		}
+	}()
+	prg, err := r.compile()
+	if err != nil {
+		return r.failure(err)
+	}
+	r.vm.SetPromiseRejectionTracker(func(p *goja.Promise, op goja.PromiseRejectionOperation) {
+		if op == goja.PromiseRejectionReject {
+			r.unhandled[p] = struct{}{}
+		} else {
+			delete(r.unhandled, p)
+		}
+	})
+	if err := r.install(); err != nil {
+		return r.failure(err)
+	}
+	v, err := r.vm.RunProgram(prg)
+	if err != nil {
+		return r.failure(err)
+	}
+	p, ok := v.Export().(*goja.Promise)
+	if !ok {
+		return r.failure(fmt.Errorf("the wrapped script gave %s instead of a promise", v.ExportType()))
+	}
+	return r.settle(p)
+}
+
+// settle drives the script to its end and serialises what it returned.
+func (r *run) settle(main *goja.Promise) (d proto.DoneMsg) {
+	if err := r.drive(func() bool { return main.State() != goja.PromiseStatePending }); err != nil {
+		return r.failure(err)
+	}
+	delete(r.unhandled, main)
+	if main.State() == goja.PromiseStateRejected {
+		return r.failure(&thrown{main.Result()})
+	}
+	value := main.Result()
+	if _, isFunc := goja.AssertFunction(value); isFunc {
+		return r.failure(returnedFunction(value))
+	}
+	for {
+		s := newWriter(r.vm, r.msg.MaxValue)
+		s.blocks, s.blockLeft = []json.RawMessage{}, r.msg.MaxBlocks
+		if err := r.try(func() { s.value(value, 0) }); err != nil {
+			return r.failure(&readError{err})
+		}
+		if s.rejected != nil {
+			delete(r.unhandled, s.rejected)
+			return r.failure(&thrown{s.rejected.Result()})
+		}
+		if len(s.unsettled) == 0 || !r.outstanding() {
+			d = proto.DoneMsg{OK: true, ValueCut: s.cut, Content: s.blocks}
+			if !goja.IsUndefined(value) {
+				d.Value = s.b
+			} else {
+				r.explainUndefined()
+			}
+			break
+		}
+		// A promise inside the value: what it becomes is what was meant.
+		waitFor := s.unsettled
+		err := r.drive(func() bool {
+			return !slices.ContainsFunc(waitFor, func(p *goja.Promise) bool { return p.State() == goja.PromiseStatePending }) || !r.outstanding()
+		})
+		if err != nil {
+			return r.failure(err)
+		}
+	}
+	for _, n := range r.src.notes {
+		r.note("%s", n)
+	}
+	r.drain()
+	return d
+}
+
+// explainUndefined says why there is no value, unless the script printed some.
+func (r *run) explainUndefined() {
+	if r.logLeft == r.msg.MaxLogs {
+		r.note("the script returned nothing: end with return value, or with an expression")
+	}
+}
+
+// try runs Go code that can run script code.
+func (r *run) try(f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = asError(p)
+		}
+	}()
+	if ex := r.vm.Try(f); ex != nil {
+		return ex
+	}
+	return nil
+}
+
+func (r *run) outstanding() bool { return len(r.pending) > 0 || len(r.timers) > 0 }
+
+// drive feeds answers and timers to the script until done says so.
+func (r *run) drive(done func() bool) error {
+	for !done() {
+		if !r.outstanding() {
+			return errDeadlock
+		}
+		if err := r.wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drain waits for calls nobody awaited: they may have written, and the caller
+// must not be told the end before their outcome is known.
+func (r *run) drain() {
+	if n := len(r.pending); n > 0 {
+		r.note("%s not awaited; waited for the answer", plural(n, "call was", "calls were")+" ("+r.waitingFor()+")")
+	}
+	for len(r.pending) > 0 {
+		if err := r.wait(); err != nil {
+			if k := r.stopped(); k != "" {
+				r.note("%s before %s answered: %s", r.limitText(k), plural(len(r.pending), "call had", "calls had"), r.waitingFor())
+			} else {
+				r.note("after the end of the script: %v", err)
+			}
+			break
+		}
+	}
+	said := 0
+	for p := range r.unhandled {
+		if said++; said > 3 {
+			r.note("%d more promises failed with nobody to see it", len(r.unhandled)-3)
+			break
+		}
+		d := r.failure(&thrown{p.Result()})
+		r.note("a promise that was not awaited failed: %s", oneLine(d.Name, d.Message, d.Line))
+	}
+}
+
+// finish sends the last message of the run.
+func (r *run) finish(d *proto.DoneMsg) {
+	d.LogsCut = r.logsCut
+	d.CPUMicros = (cpuNanos() - r.cpu0) / 1000
+	d.HeapKB = heapBytes() / 1024
+	b, err := proto.EncodeDone(d)
+	if err != nil {
+		b, _ = proto.EncodeDone(&proto.DoneMsg{Kind: kindEngine, Name: "EngineError", Message: "the value could not be encoded: " + err.Error()})
+	}
+	r.w.link.put(proto.Done, r.id, b)
+	r.w.link.flush()
+}
+
+func (r *run) waitingFor() string {
+	ids := make([]uint32, 0, len(r.pending))
+	for id := range r.pending {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	var names []string
+	for i, id := range ids {
+		if i == 5 {
+			names = append(names, fmt.Sprintf("%d more", len(ids)-5))
+			break
+		}
+		names = append(names, r.pending[id].label)
+	}
+	return strings.Join(names, ", ")
+}
+
+// wait takes one answer or one due timer and lets the script go on. Orders of
+// the gateway arrive on another pipe, hence the short slices.
+func (r *run) wait() error {
+	r.w.link.flush()
+	for {
+		if k := r.stopped(); k != "" {
+			return &limitError{kind: k, waiting: r.waitingFor()}
+		}
+		slice := 50 * time.Millisecond
+		if t := r.nextTimer(); t != nil {
+			left := time.Until(t.at)
+			if left <= 0 {
+				r.dropTimer(t.id)
+				_, err := t.fire()
+				return err
+			}
+			slice = min(slice, left)
+		}
+		if !r.w.link.ready(int((slice + time.Millisecond - 1) / time.Millisecond)) {
+			continue
+		}
+		f, err := r.w.link.read()
+		if err != nil {
+			return fmt.Errorf("the gateway went away: %w", err)
+		}
+		p := r.pending[f.ID]
+		if p == nil {
+			continue
+		}
+		delete(r.pending, f.ID)
+		return r.answer(p, f)
+	}
+}
+
+// answer settles the promise of one call.
+func (r *run) answer(p *pendingCall, f proto.Frame) error {
+	if f.Kind == proto.Error {
+		var m proto.ErrorMsg
+		if err := json.Unmarshal(f.Data, &m); err != nil {
+			return fmt.Errorf("error from the gateway: %w", err)
+		}
+		return p.reject(r.callError(p, m.Code, m.Message))
+	}
+	var v goja.Value
+	var failed *toolError
+	err := r.try(func() {
+		var err error
+		if p.raw {
+			v, err = parseJSON(r.vm, f.Data)
+		} else {
+			v, err = unwrap(r.vm, f.Data)
+		}
+		if err != nil {
+			failed = asToolError(err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if failed != nil {
+		e := r.callError(p, failed.code, failed.text)
+		if failed.data != nil {
+			if err := e.Set("data", failed.data); err != nil {
+				return err
+			}
+		}
+		return p.reject(e)
+	}
+	return p.resolve(v)
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
