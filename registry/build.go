@@ -69,7 +69,7 @@ func (s *Server) addTools(cfg config.Server, list []json.RawMessage, nameMax int
 		if note != "" {
 			s.warn("tool %q: %s", t.Name, note)
 		}
-		entries = append(entries, listed{t, newDocument(t, cfg.Title, schema)})
+		entries = append(entries, listed{t, newDocument(t, s.Title, schema)})
 	}
 	// A switch for a tool that does not exist is most likely a misspelt name,
 	// and then the tool it was meant for is not switched.

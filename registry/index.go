@@ -32,6 +32,7 @@ var (
 )
 
 const (
+	countMost   = 3   // of one word in one field: saying it more often earns nothing
 	saturation  = 1.6 // k1 of BM25
 	coverage    = 0.3 // share of a score that depends on how much of the query was found
 	serverBoost = 1.6 // for tools of a server the query names
@@ -78,7 +79,9 @@ func newDocument(t *Tool, serverTitle string, schema any) document {
 	add(fieldName, t.Name)
 	add(fieldTitle, t.Title)
 	add(fieldServer, t.Server)
-	add(fieldServer, serverTitle)
+	if serverTitle != t.Server {
+		add(fieldServer, serverTitle)
+	}
 	add(fieldText, t.Description)
 	top, _ := schema.(map[string]any)
 	params, _ := top["properties"].(map[string]any)
@@ -170,7 +173,7 @@ func (x *index) build(servers []*Server) {
 				var tf float32
 				for f, c := range t.count {
 					if c > 0 {
-						tf += norm[f] * float32(c)
+						tf += norm[f] * float32(min(c, countMost))
 					}
 				}
 				id, ok := x.vocab[t.term]

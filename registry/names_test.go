@@ -135,7 +135,7 @@ func TestRealToolsKeepTheirNamesApart(t *testing.T) {
 		tools      int
 	}{{"dumps", real, 1900}, {"crawl", large, 9900}} {
 		for _, limit := range []int{40, 64} {
-			s := loaded(t, c.catalogues, limit).Snapshot()
+			s := loadedAtOnce(t, c.catalogues, limit).Snapshot()
 			if len(s.Tools()) < c.tools {
 				t.Errorf("%s: only %d tools of at least %d came through", c.what, len(s.Tools()), c.tools)
 			}

@@ -48,6 +48,14 @@ type entry struct {
 	part      *Server              // built from cfg and catalogue
 }
 
+// build makes the part anew, or keeps it if that comes to the same: a search
+// index is good for as long as the tools are the same ones.
+func (e *entry) build(nameMax int) {
+	if part := buildServer(e.cfg, e.catalogue, nameMax); e.part == nil || !sameServer(e.part, part) {
+		e.part = part
+	}
+}
+
 // New returns a registry without servers. Close it to stop its writer.
 func New(o Options) *Registry {
 	r := &Registry{log: o.Log, now: o.Now, nameMax: clampNameMax(o.Catalog.NameMax), servers: map[string]*entry{}}
@@ -90,7 +98,7 @@ func (r *Registry) SetCatalog(c config.Catalog) {
 		}
 		r.nameMax = n
 		for _, e := range r.servers {
-			e.part = buildServer(e.cfg, e.catalogue, n)
+			e.build(n)
 		}
 		return true
 	})
@@ -112,8 +120,9 @@ func (r *Registry) SetServers(servers map[string]config.Server) {
 			e := &entry{cfg: cfg, state: upstreams.Connecting}
 			if old := r.servers[id]; old != nil && connectionOf(old.cfg) == connectionOf(cfg) {
 				e.catalogue, e.fromCache, e.state = old.catalogue, old.fromCache, old.state
+				e.part = old.part
 			}
-			e.part = buildServer(cfg, e.catalogue, r.nameMax)
+			e.build(r.nameMax)
 			next[id] = e
 		}
 		r.servers = next
@@ -142,7 +151,7 @@ func (r *Registry) Update(server string, c *upstreams.Catalogue) {
 		changed := e.fromCache
 		if !sameCatalogue(e.catalogue, c) {
 			e.catalogue, changed = c, true
-			e.part = buildServer(e.cfg, c, r.nameMax)
+			e.build(r.nameMax)
 			for _, w := range e.part.Warnings {
 				r.log.Warn("catalogue", "server", server, "warning", w)
 			}
@@ -187,7 +196,7 @@ func (r *Registry) Restore(ctx context.Context) {
 			// Meanwhile it may have been listed, or configured anew.
 			if e := r.servers[id]; e != nil && e.catalogue == nil && cacheKey(e.cfg) == want[id] {
 				e.catalogue, e.fromCache = c, true
-				e.part = buildServer(e.cfg, c, r.nameMax)
+				e.build(r.nameMax)
 			}
 		}
 		return true

@@ -108,6 +108,12 @@ func stem(w string) string {
 		switch end {
 		case "ization":
 			cut += "iz"
+		case "ation": // creation and create
+			cut += "at"
+		case "ion": // not station, action
+			if len(cut) < 5 {
+				continue
+			}
 		case "or", "er":
 			if len(cut) < 5 { // order, user, error, folder keep their ends
 				continue
