@@ -1,0 +1,24 @@
+# Two commands matter: `make run` and `make test`.
+GO      ?= go
+BIN     := bin/mcp-portal
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# The sandbox worker is this same binary; its system call filter needs a
+# program without cgo.
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/mcp-portal
+
+run: build
+	./$(BIN) demo
+
+# setup installs what the tests need: Debian packages and npm packages.
+setup:
+	./hack/setup
+
+test: setup
+	./hack/test
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchtime 1s ./codemode/... ./registry/... ./writeguard/...
+
+.PHONY: build run setup test bench

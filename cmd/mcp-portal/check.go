@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+func checkCommand() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Find all mistakes in a configuration file",
+		Long: `check reads a configuration as serve would and prints every mistake as
+file:line:column: key: what is wrong and how to mend it. It connects to nothing.
+Exit code 0 means that serve would start with it.`,
+		Example: "  mcp-portal check --config portal.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(path)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return &exitError{1}
+			}
+			if _, err := writeguard.Compile(cfg); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return &exitError{1}
+			}
+			for _, w := range cfg.Warnings {
+				fmt.Fprintln(os.Stderr, "warning: "+w)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d servers, endpoint %s\n", path, len(cfg.Servers), endpoint(cfg))
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&path, "config", "c", "portal.yaml", "configuration file")
+	return cmd
+}
+
+func schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of portal.yaml, for editors",
+		Long: `schema prints the JSON Schema of the configuration. Editors with YAML support
+use it for completion: put this line at the top of portal.yaml
+
+  # yaml-language-server: $schema=portal.schema.json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(append(config.Schema(), '\n'))
+			return err
+		},
+	}
+}

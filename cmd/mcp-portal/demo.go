@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/examples/company"
+)
+
+//go:embed demo.yaml
+var demoYAML []byte
+
+func demoCommand() *cobra.Command {
+	var addr, preset, logLevel string
+	var outage, latency, keep, print bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run the portal with an example company, without sign-in",
+		Long: `demo starts eight example MCP servers (dns, tracker, crm, billing, logs, docs,
+kb, chat) over the data of an invented company, and a portal in front of them.
+There is no sign-in, so it listens on loopback only. Everything is in a
+temporary directory that is removed at the end.
+
+It prints one line with the URL when it is ready. Open the address in a browser
+for the lines to paste into Claude Code, Cursor or VS Code, and to approve what
+an agent wants to change.`,
+		Example: `  mcp-portal demo
+  mcp-portal demo --listen 127.0.0.1:9000 --guard read-only`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if print {
+				_, err := cmd.OutOrStdout().Write(demoYAML)
+				return err
+			}
+			dir, err := os.MkdirTemp("", "mcp-portal-demo-")
+			if err != nil {
+				return fmt.Errorf("make a temporary directory: %w", err)
+			}
+			if !keep {
+				defer os.RemoveAll(dir)
+			}
+			log := newLog(config.Log{Level: logLevel})
+			p, err := startDemo(cmd.Context(), addr, preset, dir, company.Options{Outage: outage, Latency: latency, Log: log}, log)
+			if err != nil {
+				return err
+			}
+			home := "http://" + p.cfg.Listen
+			fmt.Fprintf(cmd.OutOrStdout(), "mcp-portal demo ready: %s/mcp (home page %s/, paste: claude mcp add --transport http company '%s/mcp?optimize_context=search_and_execute')\n", home, home, home)
+			if keep {
+				log.Info("files are kept", "dir", dir)
+			}
+			<-cmd.Context().Done()
+			p.close(2 * time.Second)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&addr, "listen", "127.0.0.1:8080", "loopback address of the portal; port 0 takes a free one")
+	f.StringVar(&preset, "guard", "careful", "WriteGuard preset: careful, read-only or open")
+	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
+	f.BoolVar(&outage, "outage", false, "the crm server fails its first three calls")
+	f.BoolVar(&latency, "latency", false, "servers take as long as real ones")
+	f.BoolVar(&keep, "keep", false, "keep the store and the audit log when the demo ends")
+	f.BoolVar(&print, "print-config", false, "print the configuration of the demo and exit")
+	return cmd
+}
+
+// startDemo runs the example company on a free loopback port and a portal in
+// front of it.
+func startDemo(ctx context.Context, addr, preset, dir string, opt company.Options, log *slog.Logger) (*portal, error) {
+	upstream, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the example company: %w", err)
+	}
+	go func() {
+		if err := company.New(opt).Serve(ctx, upstream); err != nil {
+			log.Error("the example company stopped", "error", err)
+		}
+	}()
+	ln, err := listen(addr)
+	if err != nil {
+		return nil, err
+	}
+	vars := map[string]string{"LISTEN": ln.Addr().String(), "DIR": dir, "PRESET": preset, "COMPANY": "http://" + upstream.Addr().String()}
+	cfg, err := config.Parse("demo.yaml", demoYAML, func(name string) (string, bool) { v, ok := vars[name]; return v, ok })
+	if err != nil {
+		_ = ln.Close()
+		return nil, fmt.Errorf("the demo's configuration: %w", err)
+	}
+	return start(ctx, cfg, ln, log)
+}

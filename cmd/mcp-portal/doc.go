@@ -1,0 +1,12 @@
+// Command mcp-portal runs the portal and its command line tools.
+//
+//	main.go      commands, exit codes
+//	portal.go    wiring of the rooms: one running portal
+//	serve.go     serve: the portal from a configuration file
+//	demo.go      demo: the portal with the example company
+//	client.go    a connection to a portal, running or started for one command
+//	tools.go     tools: what a user sees
+//	call.go      call: one tool, or a script
+//	check.go     check: validate a configuration
+//	token.go     token: make a service token
+package main

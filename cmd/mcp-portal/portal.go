@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/audit"
+	"github.com/mcp-portal/mcp-portal/auth"
+	"github.com/mcp-portal/mcp-portal/codemode"
+	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/gateway"
+	"github.com/mcp-portal/mcp-portal/registry"
+	"github.com/mcp-portal/mcp-portal/store"
+	"github.com/mcp-portal/mcp-portal/upstreams"
+	"github.com/mcp-portal/mcp-portal/wire"
+)
+
+// portal is one running portal: the rooms, wired.
+type portal struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	store    store.Store
+	audit    *audit.Writer
+	auth     *auth.Auth
+	registry *registry.Registry
+	manager  *upstreams.Manager
+	pool     *codemode.Pool
+	gateway  *gateway.Gateway
+	server   *http.Server
+	listener net.Listener
+	stop     context.CancelFunc
+	cleanup  func() // after close; nil: nothing
+}
+
+// start brings a portal up. It needs nothing but the configuration: IdP,
+// Redis and every upstream may be down.
+func start(ctx context.Context, cfg *config.Config, ln net.Listener, log *slog.Logger) (p *portal, err error) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p = &portal{cfg: cfg, log: log, listener: ln, stop: stop}
+	defer func() {
+		if err != nil {
+			p.close(time.Second)
+		}
+	}()
+	if p.store, err = store.Open(ctx, cfg.Store, cfg.Path, log); err != nil {
+		return p, err
+	}
+	if p.audit, err = audit.Open(cfg.Audit, cfg.Path, log); err != nil {
+		return p, err
+	}
+	if p.auth, err = auth.New(auth.Options{Config: cfg, Store: p.store, Log: log}); err != nil {
+		return p, err
+	}
+	p.registry = registry.New(registry.Options{Store: p.store, Log: log, Catalog: cfg.Catalog})
+	p.registry.SetServers(cfg.Servers)
+	restored := make(chan struct{})
+	go func() {
+		defer close(restored)
+		p.registry.Restore(ctx)
+	}()
+	select {
+	case <-restored: // so that the first request sees what was known
+	case <-time.After(time.Second): // a store that is away must not delay the start
+	}
+	if p.pool, err = codemode.NewPool(ctx, codemode.PoolOptions{Code: cfg.Code, Log: log}); err != nil {
+		return p, err
+	}
+	p.manager = upstreams.NewManager(ctx, upstreams.Options{
+		Log: log, Limits: cfg.Limits, Poll: cfg.Catalog.Poll,
+		ClientInfo:  wire.Encode(map[string]string{"name": "mcp-portal", "title": cfg.Name, "version": version}),
+		OnStatus:    p.registry.SetStatus,
+		OnCatalogue: p.registry.Update,
+	})
+	if p.gateway, err = gateway.New(ctx, gateway.Options{
+		Config: cfg, Version: version, Log: log, Store: p.store, Auth: p.auth,
+		Registry: p.registry, Upstreams: p.manager, Runner: p.pool, Audit: p.audit,
+	}); err != nil {
+		return p, err
+	}
+	p.manager.Apply(cfg.Servers)
+	p.server = &http.Server{
+		Handler:           p.gateway.Handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		if err := p.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the listener failed", "error", err)
+		}
+	}()
+	return p, nil
+}
+
+// reload switches to another configuration. Calls under way finish with the
+// old one; only servers whose connection settings changed reconnect.
+func (p *portal) reload(next *config.Config) {
+	next = bound(next, p.listener)
+	change := config.Diff(p.cfg, next)
+	if change.Empty() {
+		return
+	}
+	if err := p.auth.SetConfig(next); err != nil {
+		p.log.Error("the new configuration was refused, the old one stays in use", "error", err)
+		return
+	}
+	if err := p.gateway.SetConfig(next); err != nil {
+		_ = p.auth.SetConfig(p.cfg)
+		p.log.Error("the new configuration was refused, the old one stays in use", "error", err)
+		return
+	}
+	p.registry.SetCatalog(next.Catalog)
+	p.registry.SetServers(next.Servers)
+	p.manager.Apply(next.Servers)
+	p.cfg = next
+	p.log.Info("configuration reloaded", "added", change.Added, "removed", change.Removed, "reconnected", change.Reconnect, "changed", change.Toggled, "sections", change.Sections)
+	if restart := restartSections(change); len(restart) > 0 {
+		p.log.Warn("these sections take effect at the next start", "sections", restart)
+	}
+}
+
+// restartSections are the changed sections that rooms read only at start.
+func restartSections(c config.Change) []string {
+	out := append([]string(nil), c.Restart...)
+	for _, s := range c.Sections {
+		switch s {
+		case "audit", "limits", "log", "code":
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// close ends streams, lets calls finish for a while, and releases everything.
+func (p *portal) close(drain time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	if p.gateway != nil {
+		p.gateway.Close(ctx)
+	}
+	if p.server != nil {
+		if err := p.server.Shutdown(ctx); err != nil {
+			_ = p.server.Close()
+		}
+	} else if p.listener != nil {
+		_ = p.listener.Close()
+	}
+	if p.pool != nil {
+		p.pool.Close()
+	}
+	if p.manager != nil {
+		p.manager.Close(ctx)
+	}
+	if p.registry != nil {
+		p.registry.Close()
+	}
+	p.stop()
+	if p.audit != nil {
+		_ = p.audit.Close()
+	}
+	if p.store != nil {
+		_ = p.store.Close()
+	}
+	if p.cleanup != nil {
+		p.cleanup()
+	}
+}
+
+// newLog is the program's log on standard error.
+func newLog(c config.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo
+	}
+	opt := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, opt))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, opt))
+}
+
+// endpoint is the URL that agents connect to.
+func endpoint(cfg *config.Config) string {
+	if cfg.URL != "" {
+		return strings.TrimSuffix(cfg.URL, "/") + "/mcp"
+	}
+	return "http://" + cfg.Listen + "/mcp"
+}
+
+// bound is the configuration with the port that was really taken, where the
+// file leaves the choice to the system (port 0).
+func bound(cfg *config.Config, ln net.Listener) *config.Config {
+	host, port, err := net.SplitHostPort(cfg.Listen)
+	if err != nil || port != "0" {
+		return cfg
+	}
+	_, taken, err := net.SplitHostPort(ln.Addr().String())
+	if err != nil {
+		return cfg
+	}
+	own := *cfg
+	own.Listen = net.JoinHostPort(host, taken)
+	return &own
+}
+
+func listen(addr string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w. Choose another address with listen: in the configuration or --listen", addr, err)
+	}
+	return ln, nil
+}

@@ -1,0 +1,276 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/audit"
+	"github.com/mcp-portal/mcp-portal/registry"
+	"github.com/mcp-portal/mcp-portal/upstreams"
+	"github.com/mcp-portal/mcp-portal/wire"
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// passage is one way through the door: for whom, from where, and how the
+// person behind it can be asked.
+type passage struct {
+	req  *request
+	mode writeguard.Mode
+	run  string // run id when mode is Code
+	ask  asker  // nil: not during the call
+	// wait, in code, waits for a decision while the run is paused.
+	wait func(context.Context, *writeguard.Approval) error
+	// state and responses of a 2026-07-28 retry.
+	state     string
+	responses json.RawMessage
+	notify    func(method string, params json.RawMessage)
+}
+
+// crossing is one call on its way.
+type crossing struct {
+	method string // MCP method
+	server string
+	name   string      // the upstream's own name or URI
+	params wire.Object // for the upstream hop
+}
+
+// callTool is the door for tools: guard, send, record. The tool has been
+// resolved from a view, which is the permit; it is checked once more here so
+// that no caller can hold a tool it may not see.
+func (g *Gateway) callTool(ctx context.Context, p *passage, t *registry.Tool, params wire.Object) (json.RawMessage, error) {
+	args := params.Get("arguments")
+	if args == nil {
+		args = json.RawMessage("{}")
+	}
+	ev := g.event(p, crossing{method: "tools/call", server: t.Server, name: t.Name}, len(args))
+	if p.req.set.cfg.Audit.Arguments {
+		ev.Arguments = args
+	}
+	start := g.now()
+	result, err := g.guarded(ctx, p, t, params, args, &ev)
+	g.record(ctx, ev, start, result, err)
+	return result, err
+}
+
+// guarded is callTool between its start and its audit line.
+func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, params wire.Object, args json.RawMessage, ev *audit.Event) (json.RawMessage, error) {
+	if !p.req.view.sees(t) {
+		return nil, wire.Errorf(wire.CodeInvalidParams, "unknown tool %s", t.Outward)
+	}
+	if _, err := wire.ParseObject(args); err != nil {
+		return nil, &refusal{status: "denied", message: fmt.Sprintf("The arguments of %s must be a JSON object. Nothing was sent. See its parameters with portal_query_tools {\"names\":[%q],\"detail\":\"full\"}.", t.Outward, t.Outward)}
+	}
+	call := writeguard.Call{Principal: p.req.who, Client: p.req.client, Mode: p.mode, Run: p.run, Server: t.Server, Tool: t.Name,
+		Description: t.Description, Annotations: t.Annotations, Arguments: args}
+	d := p.req.set.policy.Decide(call)
+	ev.Class, ev.Decision, ev.Rule = string(d.Class), string(d.Action), d.Rule
+	out := forwardParams(params, "name", t.Name)
+	ours := p.state != "" && isOurState(p.state)
+	switch d.Action {
+	case writeguard.Allow:
+	case writeguard.Approve:
+		resumed, err := g.continuation(ctx, p, t, args)
+		if err != nil {
+			return nil, err
+		}
+		if resumed != nil {
+			// The call was approved in an earlier round and its server asked
+			// for more input: this is the same call going on.
+			ev.Approval = resumed.Approval
+			out = out.SetString("requestState", resumed.State)
+			return g.exchange(ctx, p, t, out, resumed.Approval, args)
+		}
+		a, err := g.approvals.Request(ctx, call, d)
+		if err != nil {
+			return nil, fmt.Errorf("ask for approval of %s on server %s (nothing was sent): %w", t.Name, t.Server, err)
+		}
+		ev.Approval = a.ID
+		if err := g.obtain(ctx, p, a); err != nil {
+			return nil, err
+		}
+		if err := g.approvals.Consume(ctx, a); err != nil {
+			return nil, fmt.Errorf("use approval %s for %s on server %s (nothing was sent): %w", a.ID, t.Name, t.Server, err)
+		}
+		if ours {
+			out = out.Without("requestState", "inputResponses")
+		}
+		return g.exchange(ctx, p, t, out, a.ID, args)
+	default:
+		return nil, &refusal{status: "denied", message: fmt.Sprintf("Refused by policy (%s): %s. Nothing was sent.", d.Rule, trimStop(d.Reason))}
+	}
+	if ours {
+		out = out.Without("requestState", "inputResponses")
+	}
+	return g.exchange(ctx, p, t, out, "", args)
+}
+
+// exchange sends a tool call that has passed the guard, and lives through the
+// rounds of a 2026-07-28 server that wants input.
+func (g *Gateway) exchange(ctx context.Context, p *passage, t *registry.Tool, params wire.Object, approval string, args json.RawMessage) (json.RawMessage, error) {
+	x := crossing{method: "tools/call", server: t.Server, name: t.Name, params: params}
+	for round := 0; ; round++ {
+		result, err := g.send(ctx, p, x)
+		if err != nil {
+			return nil, err
+		}
+		requests, state, wants := inputRequired(result)
+		if !wants {
+			return result, nil
+		}
+		if p.req.modern && p.mode == writeguard.Direct {
+			if approval == "" {
+				return result, nil // the client answers the server's own questions
+			}
+			return g.keepContinuation(ctx, p, t, result, state, approval, args)
+		}
+		if p.ask == nil || round >= 10 {
+			return nil, &upstreams.CallError{Server: t.Server, Tool: t.Name, Problem: upstreams.Problem{Kind: "protocol",
+				Message: "the server asks for further input, which this client cannot give in this mode"}}
+		}
+		responses, e := g.answerAll(ctx, p, requests)
+		if e != nil {
+			return nil, e
+		}
+		x.params = params.Set("inputResponses", responses)
+		if state != nil {
+			x.params = x.params.Set("requestState", state)
+		}
+	}
+}
+
+// inputRequired reads a result that asks for input (2026-07-28, SEP-2322).
+func inputRequired(result json.RawMessage) (requests, state json.RawMessage, wants bool) {
+	var r struct {
+		ResultType    string          `json:"resultType"`
+		InputRequests json.RawMessage `json:"inputRequests"`
+		RequestState  json.RawMessage `json:"requestState"`
+	}
+	if err := json.Unmarshal(result, &r); err != nil {
+		return nil, nil, false
+	}
+	return r.InputRequests, r.RequestState, r.ResultType == "input_required" || (r.InputRequests != nil && r.ResultType == "")
+}
+
+// answerAll puts a 2026-07-28 server's questions to a 2025 client.
+func (g *Gateway) answerAll(ctx context.Context, p *passage, requests json.RawMessage) (json.RawMessage, *wire.Error) {
+	list, err := wire.ParseObject(requests)
+	if err != nil {
+		return nil, wire.Errorf(wire.CodeInternal, "the server asked for input in a form that cannot be read")
+	}
+	var out wire.Object
+	for _, q := range list {
+		o, err := wire.ParseObject(q.Value)
+		if err != nil {
+			return nil, wire.Errorf(wire.CodeInternal, "the server asked for input in a form that cannot be read")
+		}
+		params := o.Get("params")
+		if params == nil {
+			params = json.RawMessage("{}")
+		}
+		res, e := p.ask(ctx, o.String("method"), params)
+		if e != nil {
+			return nil, e
+		}
+		out = append(out, wire.Field{Key: q.Key, Value: res})
+	}
+	return out.Bytes(), nil
+}
+
+// send makes the exchange. It is the only caller of Upstream.Do on behalf of a
+// client.
+func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMessage, error) {
+	up, ok := g.opt.Upstreams.Get(x.server)
+	if !ok {
+		return nil, &upstreams.CallError{Server: x.server, Tool: x.name, Problem: upstreams.Problem{Kind: "connect", Message: "the server was removed or switched off by the administrator; look for another with portal_query_tools"}}
+	}
+	c := &upstreams.Call{Method: x.method, Name: x.name, Params: x.params.Bytes(), User: p.req.who.ID, Session: p.req.upstreamSession(),
+		ProtocolVersion: p.req.version, ClientInfo: p.req.clientInfo, Notify: p.notify}
+	if p.mode == writeguard.Direct {
+		c.Header = paramHeaders(p.req.header)
+		if p.ask != nil {
+			c.Ask = p.ask
+			c.Capabilities = p.req.caps
+		} else if p.req.modern {
+			c.Capabilities = p.req.caps
+		}
+	}
+	return up.Do(ctx, c)
+}
+
+// relay is the door for what is no tool: prompts, resources, completions. They
+// are reads by the protocol's definition.
+func (g *Gateway) relay(ctx context.Context, p *passage, x crossing) (json.RawMessage, error) {
+	ev := g.event(p, x, len(x.params.Bytes()))
+	ev.Class, ev.Decision, ev.Rule = string(writeguard.Read), string(writeguard.Allow), "protocol"
+	start := g.now()
+	var result json.RawMessage
+	var err error
+	if p.req.view.off[x.server] || !p.req.set.access.CanServer(p.req.who, x.server) {
+		err = wire.Errorf(wire.CodeInvalidParams, "unknown: %s", bounded(x.name, 120))
+	} else {
+		result, err = g.send(ctx, p, x)
+	}
+	g.record(ctx, ev, start, result, err)
+	return result, err
+}
+
+// event begins an audit line.
+func (g *Gateway) event(p *passage, x crossing, in int) audit.Event {
+	ev := audit.Event{ID: randomID(), User: p.req.who.ID, Client: p.req.client, Mode: string(p.mode), Run: p.run,
+		Method: x.method, Server: x.server, Capability: x.name, BytesIn: in}
+	if p.req.sess != nil {
+		ev.Session = shortHash(p.req.sess.key)
+	}
+	return ev
+}
+
+// record writes the audit line of a call that is over.
+func (g *Gateway) record(ctx context.Context, ev audit.Event, start time.Time, result json.RawMessage, err error) {
+	ev.Time = start
+	ev.Duration = float64(g.now().Sub(start).Microseconds()) / 1000
+	ev.BytesOut = len(result)
+	ev.Status = outcome(ctx, result, err)
+	if err != nil {
+		ev.Error = audit.Redact(err.Error())
+	}
+	g.opt.Audit.Record(context.WithoutCancel(ctx), ev)
+}
+
+// outcome is the audit status of a call.
+func outcome(ctx context.Context, result json.RawMessage, err error) string {
+	var ref *refusal
+	var need *needInput
+	var call *upstreams.CallError
+	switch {
+	case err == nil && isToolError(result):
+		return "tool_error"
+	case err == nil:
+		return "ok"
+	case errors.As(err, &ref):
+		return ref.status
+	case errors.As(err, &need):
+		return "pending"
+	case errors.As(err, &call) && call.Sent:
+		return "unknown"
+	case ctx.Err() != nil:
+		return "cancelled"
+	}
+	return "error"
+}
+
+func isToolError(result json.RawMessage) bool {
+	var r struct {
+		IsError bool `json:"isError"`
+	}
+	return json.Unmarshal(result, &r) == nil && r.IsError
+}
+
+func trimStop(s string) string {
+	for len(s) > 0 && (s[len(s)-1] == '.' || s[len(s)-1] == ' ') {
+		s = s[:len(s)-1]
+	}
+	return s
+}

@@ -1,0 +1,357 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/mcp-portal/mcp-portal/auth"
+	"github.com/mcp-portal/mcp-portal/wire"
+)
+
+const (
+	headerVersion = "Mcp-Protocol-Version"
+	headerSession = "Mcp-Session-Id"
+	headerMethod  = "Mcp-Method"
+	headerName    = "Mcp-Name"
+)
+
+// post serves one JSON-RPC message of either era.
+func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
+	who, err := g.opt.Auth.Authenticate(r)
+	if err != nil {
+		g.opt.Auth.Challenge(w, r, err)
+		return
+	}
+	set := g.settings()
+	if ct := r.Header.Get("Content-Type"); ct != "" {
+		if mt, _, err := mime.ParseMediaType(ct); err != nil || (mt != "application/json" && !strings.HasSuffix(mt, "+json")) {
+			fail(w, http.StatusUnsupportedMediaType, nil, wire.Errorf(wire.CodeInvalidRequest, "the body must be application/json, not %s", bounded(ct, 80)))
+			return
+		}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, set.cfg.Limits.Body))
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			fail(w, http.StatusRequestEntityTooLarge, nil, wire.Errorf(wire.CodeInvalidRequest, "the request is larger than %d bytes (limits.body): send less in one call", tooLarge.Limit))
+			return
+		}
+		return // the client went away while sending
+	}
+	if wire.IsBatch(body) {
+		fail(w, http.StatusBadRequest, nil, wire.Errorf(wire.CodeInvalidRequest, "batches are not supported: send each JSON-RPC message in a POST of its own"))
+		return
+	}
+	msg, err := wire.ParseMessage(body)
+	if err != nil {
+		e, ok := wire.AsError(err)
+		if !ok {
+			e = wire.Errorf(wire.CodeParse, "%v", err)
+		}
+		fail(w, http.StatusBadRequest, nil, e)
+		return
+	}
+	req := &request{set: set, who: who, msg: msg, header: r.Header}
+	if len(msg.Params) > 0 {
+		if req.params, err = wire.ParseObject(msg.Params); err != nil {
+			fail(w, http.StatusBadRequest, msg.ID, wire.Errorf(wire.CodeInvalidParams, "params must be an object with named members"))
+			return
+		}
+	}
+	if req.mode, req.note, err = ParseMode(r.URL.Query(), set.cfg.Code.Mode); err != nil {
+		fail(w, http.StatusBadRequest, msg.ID, wire.Errorf(wire.CodeInvalidRequest, "%v", err))
+		return
+	}
+	meta, _ := wire.ParseObject(req.params.Get("_meta"))
+	if req.modern = wire.Modern(r.Header.Get(headerVersion)) || meta.Get(metaVersion) != nil; req.modern {
+		if status, e := req.readModern(meta); e != nil {
+			fail(w, status, msg.ID, e)
+			return
+		}
+	} else if status, e := g.readLegacy(r.Context(), req); e != nil {
+		fail(w, status, msg.ID, e)
+		return
+	}
+	switch {
+	case msg.IsResponse():
+		g.answer(w, r, req)
+	case msg.IsNotification():
+		g.notification(r.Context(), req)
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		g.serve(w, r, req)
+	}
+}
+
+// readModern checks headers against the body, as 2026-07-28 demands
+// (basic/transports, "Standard headers"), and takes what the hop says of the
+// client.
+func (r *request) readModern(meta wire.Object) (int, *wire.Error) {
+	h := r.header.Get(headerVersion)
+	v := meta.String(metaVersion)
+	if r.msg.IsRequest() {
+		switch {
+		case h == "":
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header is required with _meta %q", headerVersion, metaVersion)
+		case v == "":
+			return 400, wire.Errorf(wire.CodeInvalidParams, "_meta %q is required with protocol version %s", metaVersion, bounded(h, 20))
+		case h != v:
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header says %q, _meta says %q: they must be equal", headerVersion, bounded(h, 40), bounded(v, 40))
+		}
+	}
+	r.version = h
+	if h != wire.Version20260728 {
+		e := wire.Errorf(wire.CodeUnsupportedVersion, "protocol version %q is not supported here: use one of %s", bounded(h, 40), strings.Join(wire.SupportedVersions(), ", "))
+		e.Data = wire.Encode(map[string]any{"supported": wire.SupportedVersions(), "requested": bounded(h, 40)})
+		return 400, e
+	}
+	if r.msg.Method != "" {
+		if m := r.header.Get(headerMethod); m == "" && r.msg.IsRequest() {
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header is required: set it to %q", headerMethod, r.msg.Method)
+		} else if m != "" && m != r.msg.Method {
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header says %q, the body says %q: they must be equal", headerMethod, bounded(m, 60), r.msg.Method)
+		}
+	}
+	if key := nameKey(r.msg.Method); key != "" {
+		got, err := wire.DecodeHeaderValue(r.header.Get(headerName))
+		want := r.params.String(key)
+		switch {
+		case err != nil:
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header cannot be decoded: %v", headerName, err)
+		case r.header.Get(headerName) == "":
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header is required for %s: set it to the %s of the request", headerName, r.msg.Method, key)
+		case got != want:
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header says %q, the body says %q: they must be equal", headerName, bounded(got, 80), bounded(want, 80))
+		}
+	}
+	r.clientInfo = meta.Get(metaClientInfo)
+	r.client = clientName(r.clientInfo)
+	r.caps = meta.Get(metaCapabilities)
+	r.level = meta.String(metaLogLevel)
+	r.grant = shortHash(r.who.ID) + ":" + shortHash(strings.SplitN(r.client, "/", 2)[0])
+	return 0, nil
+}
+
+// nameKey is the member of params that Mcp-Name repeats.
+func nameKey(method string) string {
+	switch method {
+	case "tools/call", "prompts/get":
+		return "name"
+	case "resources/read":
+		return "uri"
+	}
+	return ""
+}
+
+// readLegacy finds the session of a 2025 message. Requests without a session
+// are served as far as they need none.
+func (g *Gateway) readLegacy(ctx context.Context, r *request) (int, *wire.Error) {
+	v := r.header.Get(headerVersion)
+	if v != "" && !wire.Supported(v) {
+		e := wire.Errorf(wire.CodeInvalidRequest, "protocol version %q in the %s header is not supported here: use one of %s", bounded(v, 40), headerVersion, strings.Join(wire.SupportedVersions(), ", "))
+		return 400, e
+	}
+	id := r.header.Get(headerSession)
+	if r.msg.Method == "initialize" {
+		return 0, nil // a new session, whatever id the client still holds
+	}
+	if id == "" {
+		if v == "" {
+			v = wire.Version20250326 // the spec's assumption when the header is absent
+		}
+		r.version = v
+		r.grant = shortHash(r.who.ID) + ":"
+		return 0, nil
+	}
+	s, err := g.sessions.get(ctx, r.who.ID, id)
+	if err != nil {
+		if errors.Is(err, errSessionUnavailable) {
+			return http.StatusServiceUnavailable, wire.Errorf(wire.CodeInternal, "%v", err)
+		}
+		return http.StatusNotFound, wire.Errorf(wire.CodeInvalidRequest, "%v", err)
+	}
+	rec := g.sessions.record(s)
+	r.sess, r.version, r.grant = s, rec.Version, s.key
+	r.clientInfo, r.caps, r.level = rec.ClientInfo, rec.Capabilities, rec.Level
+	r.client = clientName(rec.ClientInfo)
+	return 0, nil
+}
+
+// serve answers one request.
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, req *request) {
+	key := ""
+	if req.sess != nil {
+		key = req.sess.key + "\x00" + string(req.msg.ID)
+	}
+	ctx, end, ok := g.calls.begin(r.Context(), key)
+	if !ok {
+		fail(w, http.StatusBadRequest, req.msg.ID, wire.Errorf(wire.CodeInvalidRequest, "a request with id %s is already under way in this session: use another id", bounded(string(req.msg.ID), 60)))
+		return
+	}
+	defer end()
+	if req.msg.Method == "subscriptions/listen" && req.modern {
+		g.listen(ctx, w, req)
+		return
+	}
+	req.stream = newStream(w, r)
+	if m, err := wire.ParseObject(req.params.Get("_meta")); err == nil {
+		req.progress = m.Get("progressToken")
+	}
+	if req.sess != nil && req.stream.sseOK {
+		req.ask = g.askOn(req.stream, req.sess.key)
+	}
+	req.view = g.newView(ctx, req.set, req.who, req.grant)
+	result, e := g.dispatch(ctx, w, req)
+	out := wire.Message{ID: req.msg.ID, Result: result, Error: e}
+	status := http.StatusOK
+	if e != nil {
+		out.Result = nil
+		if req.modern {
+			status = modernStatus(e.Code)
+		}
+	} else if req.modern {
+		out.Result = modernResult(req.msg.Method, result)
+	}
+	req.stream.finish(out, status)
+}
+
+// modernStatus is the HTTP status of a JSON-RPC error (2026-07-28,
+// basic/transports).
+func modernStatus(code int) int {
+	switch code {
+	case wire.CodeMethodNotFound:
+		return http.StatusNotFound
+	case wire.CodeInvalidParams, wire.CodeUnsupportedVersion, wire.CodeMissingCapability, wire.CodeHeaderMismatch:
+		return http.StatusBadRequest
+	}
+	return http.StatusOK
+}
+
+// modernResult adds what 2026-07-28 requires of a result and a legacy server
+// does not send.
+func modernResult(method string, result json.RawMessage) json.RawMessage {
+	o, err := wire.ParseObject(result)
+	if err != nil {
+		return result
+	}
+	if o.Get("resultType") == nil {
+		o = append(o, wire.Field{Key: "resultType", Value: json.RawMessage(`"complete"`)})
+	}
+	switch method {
+	case "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", "server/discover":
+		if o.Get("ttlMs") == nil {
+			o = append(o, wire.Field{Key: "ttlMs", Value: json.RawMessage("0")})
+		}
+		if o.Get("cacheScope") == nil {
+			o = append(o, wire.Field{Key: "cacheScope", Value: json.RawMessage(`"private"`)})
+		}
+	}
+	return o.Bytes()
+}
+
+// notification takes a notification of the client.
+func (g *Gateway) notification(ctx context.Context, r *request) {
+	if r.msg.Method != "notifications/cancelled" || r.sess == nil {
+		return // initialized, roots/list_changed, progress: nothing waits for them
+	}
+	key := r.sess.key + "\x00" + string(r.params.Get("requestId"))
+	if g.calls.cancel(key, errCancelled) {
+		return
+	}
+	if err := g.bus.tell(ctx, note{Kind: "cancel", Key: key}); err != nil {
+		g.log.Warn("a cancellation could not be passed to the other replicas", "error", err)
+	}
+}
+
+var errCancelled = errors.New("cancelled by the client")
+
+// answer takes the client's answer to a question of ours.
+func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, req *request) {
+	if req.sess == nil {
+		fail(w, http.StatusBadRequest, nil, wire.Errorf(wire.CodeInvalidRequest, "an answer belongs to a session: send the %s header", headerSession))
+		return
+	}
+	if !g.answers.deliver(req.sess.key, req.msg) {
+		n := note{Kind: "answer", Key: req.sess.key, Body: req.msg.Bytes()}
+		if err := g.bus.tell(r.Context(), n); err != nil {
+			fail(w, http.StatusServiceUnavailable, nil, wire.Errorf(wire.CodeInternal, "the answer could not be passed on, the store cannot be reached: send it again"))
+			return
+		}
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// del ends a session.
+func (g *Gateway) del(w http.ResponseWriter, r *http.Request) {
+	who, s, ok := g.bySession(w, r)
+	if !ok {
+		return
+	}
+	if err := g.sessions.end(r.Context(), s); err != nil {
+		fail(w, http.StatusServiceUnavailable, nil, wire.Errorf(wire.CodeInternal, "the session could not be ended, the store cannot be reached: try again"))
+		return
+	}
+	g.listeners.drop(s.key)
+	g.opt.Upstreams.CloseSession(who.ID, s.key)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// bySession authenticates and finds the session of a GET or DELETE.
+func (g *Gateway) bySession(w http.ResponseWriter, r *http.Request) (*auth.Principal, *session, bool) {
+	who, err := g.opt.Auth.Authenticate(r)
+	if err != nil {
+		g.opt.Auth.Challenge(w, r, err)
+		return nil, nil, false
+	}
+	id := r.Header.Get(headerSession)
+	if id == "" {
+		w.Header().Set("Allow", "POST")
+		status, text := http.StatusMethodNotAllowed, fmt.Sprintf("%s needs the %s header of a 2025 session; MCP 2026-07-28 uses POST only", r.Method, headerSession)
+		if r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
+			text = "This is the MCP endpoint, for agents. Open " + g.baseURL() + "/ in the browser instead."
+		}
+		fail(w, status, nil, wire.Errorf(wire.CodeInvalidRequest, "%s", text))
+		return nil, nil, false
+	}
+	s, err := g.sessions.get(r.Context(), who.ID, id)
+	if err != nil {
+		status := http.StatusNotFound
+		if errors.Is(err, errSessionUnavailable) {
+			status = http.StatusServiceUnavailable
+		}
+		fail(w, status, nil, wire.Errorf(wire.CodeInvalidRequest, "%v", err))
+		return nil, nil, false
+	}
+	return who, s, true
+}
+
+// cors lets browser clients of accepted origins read answers. GuardHost has
+// refused the others.
+func (g *Gateway) cors(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if o := r.Header.Get("Origin"); o != "" {
+			h := w.Header()
+			h.Set("Access-Control-Allow-Origin", o)
+			h.Add("Vary", "Origin")
+			h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS")
+			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name")
+			h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
+			h.Set("Access-Control-Max-Age", "600")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// fail answers with a JSON-RPC error before any stream has begun.
+func fail(w http.ResponseWriter, status int, id json.RawMessage, e *wire.Error) {
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "5")
+	}
+	writeJSON(w, status, wire.Message{ID: id, Error: e}.Bytes())
+}

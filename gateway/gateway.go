@@ -1,0 +1,195 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/mcp-portal/mcp-portal/audit"
+	"github.com/mcp-portal/mcp-portal/auth"
+	"github.com/mcp-portal/mcp-portal/codemode"
+	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/gateway/pages"
+	"github.com/mcp-portal/mcp-portal/registry"
+	"github.com/mcp-portal/mcp-portal/store"
+	"github.com/mcp-portal/mcp-portal/upstreams"
+	"github.com/mcp-portal/mcp-portal/wire"
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// Upstreams is what the gateway needs of the connections.
+type Upstreams interface {
+	Get(id string) (upstreams.Upstream, bool)
+	Statuses() []upstreams.Status
+	CloseSession(user, session string)
+}
+
+// Runner runs scripts; *codemode.Pool is one.
+type Runner interface {
+	Run(ctx context.Context, req codemode.Request, host codemode.Host) (*codemode.Outcome, error)
+	Status() codemode.Status
+}
+
+// Options are the rooms that the gateway connects.
+type Options struct {
+	Config    *config.Config
+	Version   string // of the program
+	Log       *slog.Logger
+	Store     store.Store
+	Auth      *auth.Auth
+	Registry  *registry.Registry
+	Upstreams Upstreams
+	Runner    Runner
+	Audit     *audit.Writer
+	Now       func() time.Time // nil: time.Now
+}
+
+// Gateway serves one portal.
+type Gateway struct {
+	opt       Options
+	log       *slog.Logger
+	now       func() time.Time
+	started   time.Time
+	pages     *pages.Pages
+	sessions  *sessions
+	toggles   *toggles
+	listeners *listeners
+	bus       *bus
+	approvals *writeguard.Approvals
+	runs      *runs
+	answers   answers
+	policy    atomic.Pointer[settings]
+	calls     inflight
+	drainOnce sync.Once
+	stop      context.CancelFunc
+	stopped   <-chan struct{} // closed when the portal shuts down
+}
+
+// settings is one configuration with what is compiled from it; a request uses
+// one from beginning to end.
+type settings struct {
+	cfg    *config.Config
+	policy *writeguard.Policy
+	access *auth.Access
+}
+
+// New connects the rooms. It starts background work that ends with ctx or
+// Close, and contacts nobody.
+func New(ctx context.Context, opt Options) (*Gateway, error) {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	p, err := pages.New()
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	g := &Gateway{opt: opt, log: opt.Log, now: opt.Now, started: opt.Now(), pages: p, stop: stop, stopped: ctx.Done()}
+	if err := g.SetConfig(opt.Config); err != nil {
+		stop()
+		return nil, err
+	}
+	g.sessions = &sessions{store: opt.Store, log: opt.Log, now: opt.Now, known: map[string]*session{},
+		idle:  func() time.Duration { return g.settings().cfg.Limits.SessionIdle },
+		limit: func() int { return g.settings().cfg.Limits.Sessions }}
+	g.approvals = writeguard.NewApprovals(opt.Store, opt.Log, writeguard.Options{Expires: opt.Config.Guard.ApprovalExpires, Now: opt.Now})
+	g.bus = newBus(ctx, opt.Store, opt.Log)
+	g.bus.handle("answer", func(n note) {
+		if m, err := wire.ParseMessage(n.Body); err == nil {
+			g.answers.deliver(n.Key, m)
+		}
+	})
+	g.bus.handle("cancel", func(n note) { g.calls.cancel(n.Key, errCancelled) })
+	g.toggles = newToggles(opt.Store, opt.Log, g.bus)
+	g.listeners = newListeners(g)
+	g.runs = newRuns(g)
+	opt.Registry.Subscribe(func(_, _ *registry.Snapshot) { g.listeners.wake("") })
+	go g.sweep(ctx)
+	return g, nil
+}
+
+// SetConfig switches to another configuration. Requests under way finish with
+// the one they began with.
+func (g *Gateway) SetConfig(cfg *config.Config) error {
+	policy, err := writeguard.Compile(cfg)
+	if err != nil {
+		return err
+	}
+	g.policy.Store(&settings{cfg: cfg, policy: policy, access: auth.NewAccess(cfg)})
+	if g.listeners != nil { // not while New sets up
+		g.approvals.SetExpires(cfg.Guard.ApprovalExpires)
+		g.listeners.wake("")
+	}
+	return nil
+}
+
+func (g *Gateway) settings() *settings { return g.policy.Load() }
+
+// Handler is the whole HTTP surface.
+func (g *Gateway) Handler() http.Handler {
+	r := chi.NewRouter()
+	r.Use(g.recoverer)
+	r.Get("/healthz", g.healthz)
+	r.Get("/readyz", g.readyz)
+	r.Group(func(r chi.Router) {
+		r.Use(g.opt.Auth.GuardHost)
+		r.Route("/mcp", func(r chi.Router) {
+			r.Use(g.cors)
+			r.Post("/", g.post)
+			r.Get("/", g.get)
+			r.Delete("/", g.del)
+			r.Options("/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+		})
+		meta := g.opt.Auth.Metadata()
+		r.Handle("/.well-known/oauth-protected-resource", meta)
+		r.Handle("/.well-known/oauth-protected-resource/mcp", meta)
+		g.web(r)
+	})
+	return r
+}
+
+// sweep does the housekeeping that nothing else triggers.
+func (g *Gateway) sweep(ctx context.Context) {
+	t := time.NewTicker(10 * time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			g.sessions.sweep(ctx)
+			g.runs.sweep()
+		}
+	}
+}
+
+// Close ends streams and waits until calls under way are done or ctx ends;
+// then it cancels them.
+func (g *Gateway) Close(ctx context.Context) {
+	g.drainOnce.Do(func() {
+		g.stop()
+		g.calls.drain(ctx)
+		g.runs.close()
+	})
+}
+
+// recoverer keeps a panic to its own request.
+func (g *Gateway) recoverer(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if v := recover(); v != nil {
+				if v == http.ErrAbortHandler {
+					panic(v)
+				}
+				g.log.Error("a request failed inside the portal", "path", r.URL.Path, "panic", v, "stack", stack())
+				http.Error(w, "internal error of the portal; it was logged", http.StatusInternalServerError)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,138 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/mcp-portal/mcp-portal/auth"
+	"github.com/mcp-portal/mcp-portal/wire"
+)
+
+// Members of _meta that belong to one hop (2026-07-28, basic/index).
+const (
+	metaVersion      = "io.modelcontextprotocol/protocolVersion"
+	metaClientInfo   = "io.modelcontextprotocol/clientInfo"
+	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	metaLogLevel     = "io.modelcontextprotocol/logLevel"
+	metaSubscription = "io.modelcontextprotocol/subscriptionId"
+	metaServerInfo   = "io.modelcontextprotocol/serverInfo"
+)
+
+// request is one MCP request with all that is known of who makes it and how.
+type request struct {
+	set     *settings
+	who     *auth.Principal
+	modern  bool   // 2026-07-28 or later
+	version string // of this hop
+	mode    Mode
+	note    string // what policy overruled, for the instructions
+
+	sess       *session        // 2025 with a session; else nil
+	grant      string          // key of the caller's toggles
+	client     string          // "name/version" as the client says
+	clientInfo json.RawMessage // as the client says; nil if it does not
+	caps       json.RawMessage // client capabilities; nil if unknown
+	level      string          // log level wanted; "" none
+
+	msg      wire.Message
+	params   wire.Object
+	header   http.Header
+	progress json.RawMessage // progress token of the caller; nil if none
+	stream   *stream
+	ask      asker // nil: this client cannot be asked during the call
+	view     *view
+}
+
+// session id for the upstream hop: sessions of an upstream belong to one
+// portal session, or to the user's client where there are no sessions.
+func (r *request) upstreamSession() string {
+	if r.sess != nil {
+		return r.sess.key
+	}
+	return r.grant
+}
+
+// can reports whether the client declared a capability, e.g. "elicitation".
+func (r *request) can(name string) bool {
+	o, err := wire.ParseObject(r.caps)
+	return err == nil && o.Get(name) != nil
+}
+
+// elicits reports which modes of elicitation the client declared. An empty
+// object means form (2025-06-18; 2025-11-25 keeps that meaning).
+func (r *request) elicits() (form, url bool) {
+	o, err := wire.ParseObject(r.caps)
+	if err != nil {
+		return false, false
+	}
+	e, err := wire.ParseObject(o.Get("elicitation"))
+	if err != nil {
+		return false, false
+	}
+	if len(e) == 0 {
+		return true, false
+	}
+	return e.Get("form") != nil, e.Get("url") != nil
+}
+
+// clientName is "name/version" of an Implementation object, bounded and
+// without control characters.
+func clientName(info json.RawMessage) string {
+	o, err := wire.ParseObject(info)
+	if err != nil {
+		return ""
+	}
+	name := o.String("name")
+	if v := o.String("version"); v != "" {
+		name += "/" + v
+	}
+	name = strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) {
+			return -1
+		}
+		return r
+	}, name)
+	return bounded(name, 120)
+}
+
+// forwardMeta is the caller's _meta less what belongs to this hop; nil when
+// nothing is left.
+func forwardMeta(params wire.Object) json.RawMessage {
+	m, err := wire.ParseObject(params.Get("_meta"))
+	if err != nil {
+		return nil
+	}
+	m = m.Without(metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, metaSubscription)
+	if len(m) == 0 {
+		return nil
+	}
+	return m.Bytes()
+}
+
+// forwardParams prepares params for the upstream hop: its own name or URI in
+// place of the outward one, the caller's _meta without this hop's members.
+func forwardParams(params wire.Object, key, value string) wire.Object {
+	out := params
+	if key != "" {
+		out = out.SetString(key, value)
+	}
+	if m := forwardMeta(params); m != nil {
+		return out.Set("_meta", m)
+	}
+	return out.Without("_meta")
+}
+
+// paramHeaders are the Mcp-Param-* headers of the caller, to pass on.
+func paramHeaders(h http.Header) http.Header {
+	var out http.Header
+	for k, v := range h {
+		if strings.HasPrefix(k, "Mcp-Param-") {
+			if out == nil {
+				out = http.Header{}
+			}
+			out[k] = v
+		}
+	}
+	return out
+}

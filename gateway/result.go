@@ -1,0 +1,190 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/mcp-portal/mcp-portal/codemode"
+	"github.com/mcp-portal/mcp-portal/wire"
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// callSummary is what goes back of the calls to one tool.
+type callSummary struct {
+	Tool   string   `json:"tool"`
+	Calls  int      `json:"calls"`
+	OK     int      `json:"ok"`
+	Millis float64  `json:"ms"`
+	Bytes  int      `json:"bytes"`
+	Errors []string `json:"errors,omitempty"`
+}
+
+// summarize groups calls by tool, in order of first use, with at most three
+// different error texts each.
+func summarize(calls []codemode.CallRecord) []callSummary {
+	var out []callSummary
+	at := map[string]int{}
+	for _, c := range calls {
+		i, ok := at[c.Tool]
+		if !ok {
+			i = len(out)
+			at[c.Tool] = i
+			out = append(out, callSummary{Tool: c.Tool})
+		}
+		s := &out[i]
+		s.Calls++
+		s.Millis += c.Millis
+		s.Bytes += c.BytesOut
+		if c.Status == "ok" {
+			s.OK++
+			continue
+		}
+		text := c.Status
+		if c.Error != "" {
+			text += ": " + bounded(c.Error, 160)
+		}
+		known := false
+		for _, e := range s.Errors {
+			known = known || e == text
+		}
+		if !known && len(s.Errors) < 3 {
+			s.Errors = append(s.Errors, text)
+		}
+	}
+	for i := range out {
+		out[i].Millis = float64(int(out[i].Millis*10)) / 10
+	}
+	return out
+}
+
+// outcomeResult is the CallToolResult of a run: first the value alone, then
+// console and calls in one short text; structuredContent has the same parts.
+func (g *Gateway) outcomeResult(r *request, made string, out *codemode.Outcome) json.RawMessage {
+	calls := summarize(out.Calls)
+	o := wire.Object{}
+	var first string
+	isError := out.Error != nil
+	if isError {
+		first = errorLine(out.Error) + made
+		o = append(o, wire.Field{Key: "status", Value: json.RawMessage(`"error"`)},
+			wire.Field{Key: "error", Value: wire.Encode(map[string]any{"kind": out.Error.Kind, "name": out.Error.Name, "message": bounded(out.Error.Message, 4000), "line": out.Error.Line, "column": out.Error.Column, "code": out.Error.Code})})
+	} else {
+		value, cut, note := codemode.Shape(out.Value, r.set.cfg.Code.ResultTokens)
+		first = valueText(value)
+		o = append(o, wire.Field{Key: "status", Value: json.RawMessage(`"ok"`)})
+		if value != nil {
+			o = append(o, wire.Field{Key: "value", Value: value})
+		}
+		if cut {
+			o = append(o, wire.Field{Key: "cut", Value: wire.Quote(note.String())})
+		}
+	}
+	var notes []string
+	if c := o.String("cut"); c != "" {
+		notes = append(notes, c+" Return less: filter, count or summarise in the code.")
+	}
+	if len(out.Logs) > 0 {
+		o = append(o, wire.Field{Key: "logs", Value: wire.Encode(out.Logs)})
+		notes = append(notes, "console:\n"+strings.Join(out.Logs, "\n"))
+		if out.LogsCut > 0 {
+			notes = append(notes, fmt.Sprintf("(%d more console lines were cut)", out.LogsCut))
+		}
+	}
+	if len(calls) > 0 {
+		o = append(o, wire.Field{Key: "calls", Value: wire.Encode(calls)})
+		notes = append(notes, "calls: "+callsLine(calls))
+	}
+	content := []json.RawMessage{textBlock(first)}
+	content = append(content, out.Content...)
+	if len(notes) > 0 {
+		content = append(content, textBlock(strings.Join(notes, "\n")))
+	}
+	res := wire.Object{{Key: "content", Value: wire.Encode(content)}, {Key: "structuredContent", Value: o.Bytes()}}
+	if isError {
+		res = append(res, wire.Field{Key: "isError", Value: json.RawMessage("true")})
+	}
+	return res.Bytes()
+}
+
+func textBlock(s string) json.RawMessage {
+	return wire.Encode(map[string]string{"type": "text", "text": s})
+}
+
+// valueText is a string as it is, any other value as JSON.
+func valueText(v json.RawMessage) string {
+	if v == nil {
+		return "undefined (the code returned nothing: end it with return <value>)"
+	}
+	var s string
+	if v[0] == '"' && json.Unmarshal(v, &s) == nil {
+		return s
+	}
+	return string(v)
+}
+
+func errorLine(e *codemode.ScriptError) string {
+	s := e.Message
+	if e.Name != "" && !strings.HasPrefix(s, e.Name) {
+		s = e.Name + ": " + s
+	}
+	s = bounded(s, 4000)
+	if e.Line > 0 {
+		s += fmt.Sprintf(" (line %d, column %d of your code)", e.Line, e.Column)
+	}
+	return s
+}
+
+func callsLine(calls []callSummary) string {
+	var parts []string
+	for i, c := range calls {
+		if i == 20 {
+			parts = append(parts, fmt.Sprintf("and %d more tools", len(calls)-i))
+			break
+		}
+		p := fmt.Sprintf("%s ×%d", c.Tool, c.Calls)
+		if c.OK < c.Calls {
+			p += fmt.Sprintf(" (%d not ok: %s)", c.Calls-c.OK, strings.Join(c.Errors, "; "))
+		}
+		parts = append(parts, p)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// pausedResult tells the agent that the run waits, for what, and what to do.
+func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval) json.RawMessage {
+	type row struct {
+		URL       string          `json:"url"`
+		Server    string          `json:"server"`
+		Tool      string          `json:"tool"`
+		Class     string          `json:"class"`
+		Arguments json.RawMessage `json:"arguments"`
+	}
+	rows := []row{}
+	for _, a := range list {
+		args := a.Arguments
+		if len(args) > 1000 {
+			args = wire.Quote(fmt.Sprintf("%d bytes, shown on the page", len(args)))
+		}
+		rows = append(rows, row{g.approvalURL(a), a.Server, a.Tool, string(a.Class), args})
+	}
+	sort.Slice(rows, func(i, j int) bool { return rows[i].URL < rows[j].URL })
+	where := rows[0].URL
+	if len(rows) > 1 {
+		where = g.baseURL() + "/approvals"
+	}
+	next := fmt.Sprintf("Ask the user to open %s and decide. Then call this tool again with only {\"resume\":%q}.", where, x.id)
+	var b strings.Builder
+	fmt.Fprintf(&b, "Paused: %d call(s) of the code need the user's approval and were not run:\n", len(rows))
+	for i, r := range rows {
+		if i == 20 {
+			fmt.Fprintf(&b, "- and %d more\n", len(rows)-i)
+			break
+		}
+		fmt.Fprintf(&b, "- %s on server %s (%s) %s\n", r.Tool, r.Server, r.Class, bounded(string(r.Arguments), 300))
+	}
+	b.WriteString(next + " The code waits; do not run it again.")
+	body := wire.Encode(map[string]any{"status": "paused", "run": x.id, "approvals": rows[:min(len(rows), 50)], "next": next})
+	return wire.Object{{Key: "content", Value: wire.Encode([]json.RawMessage{textBlock(b.String())})}, {Key: "structuredContent", Value: body}}.Bytes()
+}

@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/registry"
+	"github.com/mcp-portal/mcp-portal/wire"
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// round is an approved call that its server answered with input_required: the
+// client's retry goes on with the same approval. It is kept in the store, so
+// that any replica can serve the retry, and taken once.
+type round struct {
+	User     string `json:"user"`
+	Server   string `json:"server"`
+	Tool     string `json:"tool"`
+	Hash     string `json:"hash"` // of the canonical arguments
+	Approval string `json:"approval"`
+	State    string `json:"state"` // the server's own requestState
+}
+
+const (
+	roundPrefix = "portal-round:"
+	roundFor    = 15 * time.Minute
+)
+
+// isOurState reports whether a requestState was made by the portal.
+func isOurState(s string) bool {
+	return strings.HasPrefix(s, "portal-approval:") || strings.HasPrefix(s, roundPrefix) || strings.HasPrefix(s, runPrefix)
+}
+
+// continuation takes the round that a retry names. Nil without an error: there
+// is none, the call begins anew.
+func (g *Gateway) continuation(ctx context.Context, p *passage, t *registry.Tool, args json.RawMessage) (*round, error) {
+	id, ok := strings.CutPrefix(p.state, roundPrefix)
+	if !ok {
+		return nil, nil
+	}
+	raw, found, err := g.opt.Store.Take(ctx, "round:"+id)
+	if err != nil {
+		return nil, fmt.Errorf("read the earlier round of %s on server %s: %w", t.Name, t.Server, err)
+	}
+	var r round
+	if !found || json.Unmarshal(raw, &r) != nil {
+		return nil, nil
+	}
+	if r.User != p.req.who.ID || r.Server != t.Server || r.Tool != t.Name || r.Hash != argumentsHash(args) {
+		return nil, nil
+	}
+	return &r, nil
+}
+
+// keepContinuation stores the round and puts its id in place of the server's
+// requestState.
+func (g *Gateway) keepContinuation(ctx context.Context, p *passage, t *registry.Tool, result, state json.RawMessage, approval string, args json.RawMessage) (json.RawMessage, error) {
+	r := round{User: p.req.who.ID, Server: t.Server, Tool: t.Name, Hash: argumentsHash(args), Approval: approval}
+	_ = json.Unmarshal(state, &r.State)
+	id := randomID()
+	if err := g.opt.Store.Set(ctx, "round:"+id, wire.Encode(r), roundFor); err != nil {
+		return nil, fmt.Errorf("keep the round of %s on server %s: %w", t.Name, t.Server, err)
+	}
+	o, err := wire.ParseObject(result)
+	if err != nil {
+		return nil, err
+	}
+	return o.SetString("requestState", roundPrefix+id).Bytes(), nil
+}
+
+func argumentsHash(args json.RawMessage) string {
+	canon, err := writeguard.Canonical(args)
+	if err != nil {
+		canon = bytes.TrimSpace(args)
+	}
+	h := sha256.Sum256(canon)
+	return hex.EncodeToString(h[:])
+}

@@ -1,0 +1,240 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/store"
+	"github.com/mcp-portal/mcp-portal/wire"
+)
+
+// session is one 2025 session. The record lives in the store, so that any
+// replica and a restarted portal can answer for it; each replica keeps those
+// it has served in memory, so that they go on while the store is away.
+type session struct {
+	sessionRecord
+	key   string // store key
+	id    string // as the client knows it
+	dirty bool   // not yet in the store
+	read  time.Time
+}
+
+// sessionRecord is what the store holds of a session.
+type sessionRecord struct {
+	User         string          `json:"user"`
+	Version      string          `json:"version"`
+	ClientInfo   json.RawMessage `json:"clientInfo,omitempty"`
+	Capabilities json.RawMessage `json:"capabilities,omitempty"`
+	Level        string          `json:"level,omitempty"`
+	Created      time.Time       `json:"created"`
+	Seen         time.Time       `json:"seen"`
+}
+
+// sessions finds, makes and ends sessions.
+type sessions struct {
+	store store.Store
+	log   *slog.Logger
+	idle  func() time.Duration
+	limit func() int
+	now   func() time.Time
+
+	mu    sync.Mutex
+	known map[string]*session // by key
+}
+
+var (
+	errNoSession          = errors.New("this session is not known here: it ended, or was idle too long. Start again with initialize, without a session id")
+	errSessionUnavailable = errors.New("the session store cannot be reached and this portal process has not served the session yet: try again shortly")
+)
+
+// sessionKey is user first, so that one user's sessions can be listed. Neither
+// the id nor the user stands in it in the clear.
+func sessionKey(user, id string) string {
+	return "mcp-session:" + shortHash(user) + ":" + shortHash(id)
+}
+
+func shortHash(s string) string {
+	h := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(h[:16])
+}
+
+func randomID() string { return rand.Text() }
+
+// create makes a session. When the user has too many, the one idle longest
+// ends.
+func (s *sessions) create(ctx context.Context, rec sessionRecord) *session {
+	now := s.now()
+	rec.Created, rec.Seen = now, now
+	id := randomID()
+	n := &session{sessionRecord: rec, id: id, key: sessionKey(rec.User, id), read: now}
+	s.mu.Lock()
+	s.known[n.key] = n
+	s.mu.Unlock()
+	if err := s.store.Set(ctx, n.key, wire.Encode(rec), s.idle()); err != nil {
+		s.mu.Lock()
+		n.dirty = true
+		s.mu.Unlock()
+		s.log.Warn("session kept in memory until the store is back", "error", err)
+	}
+	s.trim(ctx, rec.User)
+	return n
+}
+
+// get finds a session by its id and checks that it is the user's.
+func (s *sessions) get(ctx context.Context, user, id string) (*session, error) {
+	key := sessionKey(user, id)
+	now := s.now()
+	s.mu.Lock()
+	n, ok := s.known[key]
+	fresh := ok && now.Sub(n.read) < 30*time.Second
+	if ok && now.Sub(n.Seen) > s.idle() {
+		delete(s.known, key)
+		ok, fresh = false, false
+	}
+	if fresh {
+		n.Seen = now
+	}
+	s.mu.Unlock()
+	if fresh {
+		return n, nil
+	}
+	raw, found, err := s.store.Get(ctx, key)
+	switch {
+	case err != nil && ok:
+		// The store is away; status and log say so. What is known here serves.
+		s.mu.Lock()
+		n.Seen, n.read = now, now
+		s.mu.Unlock()
+		return n, nil
+	case err != nil:
+		return nil, errSessionUnavailable
+	case !found && ok && n.isDirty(s):
+		s.flush(ctx, n)
+		return n, nil
+	case !found:
+		s.mu.Lock()
+		delete(s.known, key)
+		s.mu.Unlock()
+		return nil, errNoSession
+	}
+	var rec sessionRecord
+	if err := json.Unmarshal(raw, &rec); err != nil {
+		return nil, errNoSession
+	}
+	if rec.User != user {
+		return nil, errNoSession
+	}
+	rec.Seen = now
+	m := &session{sessionRecord: rec, id: id, key: key, read: now}
+	s.mu.Lock()
+	s.known[key] = m
+	s.mu.Unlock()
+	// Writing now and then, not on every request, is enough for idle time.
+	if err := s.store.Set(ctx, key, wire.Encode(rec), s.idle()); err != nil {
+		s.log.Warn("session's last use could not be stored", "error", err)
+	}
+	return m, nil
+}
+
+// record is a copy of what is known of the session.
+func (s *sessions) record(n *session) sessionRecord {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return n.sessionRecord
+}
+
+func (n *session) isDirty(s *sessions) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return n.dirty
+}
+
+// update changes the record and stores it.
+func (s *sessions) update(ctx context.Context, n *session, change func(*sessionRecord)) error {
+	s.mu.Lock()
+	change(&n.sessionRecord)
+	raw := wire.Encode(n.sessionRecord)
+	s.mu.Unlock()
+	return s.store.Set(ctx, n.key, raw, s.idle())
+}
+
+// end deletes a session.
+func (s *sessions) end(ctx context.Context, n *session) error {
+	s.mu.Lock()
+	delete(s.known, n.key)
+	s.mu.Unlock()
+	return s.store.Delete(ctx, n.key)
+}
+
+func (s *sessions) flush(ctx context.Context, n *session) {
+	s.mu.Lock()
+	raw := wire.Encode(n.sessionRecord)
+	s.mu.Unlock()
+	if err := s.store.Set(ctx, n.key, raw, s.idle()); err == nil {
+		s.mu.Lock()
+		n.dirty = false
+		s.mu.Unlock()
+	}
+}
+
+// sweep stores what could not be stored and forgets what is idle too long.
+func (s *sessions) sweep(ctx context.Context) {
+	now := s.now()
+	var dirty []*session
+	s.mu.Lock()
+	for key, n := range s.known {
+		if now.Sub(n.Seen) > s.idle() {
+			delete(s.known, key)
+		} else if n.dirty {
+			dirty = append(dirty, n)
+		}
+	}
+	s.mu.Unlock()
+	for _, n := range dirty {
+		s.flush(ctx, n)
+	}
+}
+
+// trim ends the sessions of a user beyond the limit, idle longest first.
+func (s *sessions) trim(ctx context.Context, user string) {
+	keys, err := s.store.Keys(ctx, "mcp-session:"+shortHash(user)+":")
+	if err != nil || len(keys) <= s.limit() {
+		return
+	}
+	type aged struct {
+		key  string
+		seen time.Time
+	}
+	var all []aged
+	for _, k := range keys {
+		raw, ok, err := s.store.Get(ctx, k)
+		var rec sessionRecord
+		if err != nil || !ok || json.Unmarshal(raw, &rec) != nil {
+			continue
+		}
+		s.mu.Lock()
+		if n := s.known[k]; n != nil && n.Seen.After(rec.Seen) {
+			rec.Seen = n.Seen
+		}
+		s.mu.Unlock()
+		all = append(all, aged{k, rec.Seen})
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].seen.Before(all[j].seen) })
+	for i := 0; i < len(all)-s.limit(); i++ {
+		s.mu.Lock()
+		delete(s.known, all[i].key)
+		s.mu.Unlock()
+		if err := s.store.Delete(ctx, all[i].key); err != nil {
+			s.log.Warn("a session beyond the user's limit could not be ended", "error", err)
+		}
+	}
+	s.log.Info("sessions beyond the user's limit ended", "user", shortHash(user), "ended", len(all)-s.limit())
+}

@@ -1,0 +1,246 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mcp-portal/mcp-portal/registry"
+	"github.com/mcp-portal/mcp-portal/upstreams"
+	"github.com/mcp-portal/mcp-portal/wire"
+)
+
+// Names of the portal's own tools.
+const (
+	toolQuery       = "portal_query_tools"
+	toolExecute     = "portal_execute"
+	toolListServers = "portal_list_servers"
+	toolToggle      = "portal_toggle_servers"
+	toolToggleOne   = "portal_toggle_single_server"
+	toolSearchCode  = "portal_codemode_search"
+	toolExecuteCode = "portal_codemode_execute"
+	toolCode        = "portal_code"
+)
+
+// definition is one of the portal's own tools. Schemas are plain objects
+// without top-level combinators, which some clients refuse.
+type definition struct {
+	Name        string          `json:"name"`
+	Title       string          `json:"title"`
+	Description string          `json:"description"`
+	InputSchema json.RawMessage `json:"inputSchema"`
+	Annotations annotations     `json:"annotations"`
+}
+
+type annotations struct {
+	ReadOnly    bool `json:"readOnlyHint"`
+	Destructive bool `json:"destructiveHint"`
+	Idempotent  bool `json:"idempotentHint"`
+	OpenWorld   bool `json:"openWorldHint"`
+}
+
+const (
+	noInput = `{"type":"object","properties":{}}`
+
+	querySchema = `{"type":"object","properties":{` +
+		`"query":{"type":"string","description":"What you want to do, in words. Empty: the servers and what each is for."},` +
+		`"pattern":{"type":"string","description":"Instead of query: a regular expression (RE2) over name, description and parameters."},` +
+		`"names":{"type":"array","items":{"type":"string"},"description":"Instead of query: exactly these tools."},` +
+		`"servers":{"type":"array","items":{"type":"string"},"description":"Only these servers."},` +
+		`"detail":{"type":"string","enum":["names","brief","full"],"description":"full adds parameters (TypeScript, JSON Schema). Default brief; with names, full."},` +
+		`"limit":{"type":"integer","minimum":1,"maximum":100,"description":"Default 10."}}}`
+
+	executeSchema = `{"type":"object","properties":{` +
+		`"code":{"type":"string","description":"JavaScript or TypeScript. Statements; end with return."},` +
+		`"tool":{"type":"string","description":"Instead of code: one tool by name."},` +
+		`"arguments":{"type":"object","description":"Arguments of tool."},` +
+		`"plan":{"type":"string","description":"Instead of code: id of a reviewed plan to apply."},` +
+		`"resume":{"type":"string","description":"Instead of code: id of a paused run to go on with."}}}`
+
+	executeToolSchema = `{"type":"object","properties":{` +
+		`"tool":{"type":"string","description":"Name of the tool."},` +
+		`"arguments":{"type":"object","description":"Arguments of tool."},` +
+		`"plan":{"type":"string","description":"Instead of tool: id of a reviewed plan to apply."}},"required":["tool"]}`
+
+	codeSchema = `{"type":"object","properties":{` +
+		`"code":{"type":"string","description":"JavaScript or TypeScript. Statements; end with return."},` +
+		`"resume":{"type":"string","description":"Instead of code: id of a paused run to go on with."}}}`
+
+	searchCodeSchema = `{"type":"object","properties":{` +
+		`"code":{"type":"string","description":"JavaScript. Statements; end with return."}},"required":["code"]}`
+
+	codeRules = "codemode.<name>(args) calls a tool and gives its result as a plain value (object, array or text); it throws on error. Await calls; run independent ones in parallel with Promise.all. " +
+		"Follow pagination until the end. Filter and sum in code and return only what you need: the answer is cut at a budget. console.log works; no network, files, imports or timers. " +
+		"Calls that change something may wait for the user's approval: the result then says what to do next."
+)
+
+// definitions are the portal's own tools in a mode.
+func (g *Gateway) definitions(v *view, mode Mode) []definition {
+	read := annotations{ReadOnly: true, Idempotent: true}
+	acts := annotations{Destructive: true, OpenWorld: true}
+	servers := serverSentence(v, 400)
+	codeOff := v.set.cfg.Code.Mode == "off"
+	query := definition{toolQuery, "Find tools", "Find tools of the connected servers by what they do. Start here; then call what you found with portal_execute. " + servers, json.RawMessage(querySchema), read}
+	switch mode {
+	case ModeMinimize:
+		query.Description = "Get description and parameters of tools, which are listed here by name only. Ask before the first call of a tool. " + servers
+		return []definition{query}
+	case ModeTwoTools:
+		run := definition{toolExecute, "Call tools", "Call tools found with portal_query_tools. For one call give tool and arguments. For several calls, loops or filtering give code: " + codeRules, json.RawMessage(executeSchema), acts}
+		if codeOff {
+			run.Description = "Call one tool found with portal_query_tools: give tool and arguments."
+			run.InputSchema = json.RawMessage(executeToolSchema)
+		}
+		return []definition{query, run}
+	case ModeCodemode:
+		return []definition{
+			{toolSearchCode, "Search tools with code", "Find tools with code. await codemode.tools() gives all of {name, server, description, inputSchema}; filter it and return what you need: return (await codemode.tools()).filter(t => /dns/.test(t.name)). codemode.search(text) ranks. " + servers, json.RawMessage(searchCodeSchema), read},
+			{toolExecuteCode, "Run code that calls tools", "Run code that calls tools found with portal_codemode_search. " + codeRules, json.RawMessage(codeSchema), acts},
+		}
+	case ModeCode:
+		return []definition{{toolCode, "Run code that calls tools", "Run code that finds and calls tools. await codemode.search(text) ranks tools for a task, codemode.describe(name) shows one with its parameters. " + codeRules + " " + servers, json.RawMessage(codeSchema), acts}}
+	}
+	return []definition{
+		{toolListServers, "List servers", "List the servers behind this portal: what each is for, its state, how many tools it has, and whether it is switched on for you.", json.RawMessage(noInput), read},
+		{toolToggle, "Choose servers", "Get a web address where the user chooses which servers are switched on.", json.RawMessage(noInput), read},
+		{toolToggleOne, "Switch a server", "Switch one server on or off for this session; the tool list changes with it. Find ids with portal_list_servers.", json.RawMessage(
+			`{"type":"object","properties":{"server_id":{"type":"string","description":"Id of the server."},"action":{"type":"string","enum":["toggle","untoggle"],"description":"toggle: switch on; untoggle: switch off."}},"required":["server_id","action"]}`),
+			annotations{Idempotent: true}},
+	}
+}
+
+// toolList is what tools/list shows in a mode, as definitions in wire form.
+func (g *Gateway) toolList(v *view, mode Mode) []json.RawMessage {
+	own := g.definitions(v, mode)
+	out := make([]json.RawMessage, 0, len(own))
+	for _, d := range own {
+		out = append(out, wire.Encode(d))
+	}
+	switch mode {
+	case ModeAll:
+		for _, t := range v.tools() {
+			out = append(out, t.Outer)
+		}
+	case ModeMinimize:
+		for _, t := range v.tools() {
+			out = append(out, json.RawMessage(`{"name":"`+t.Outward+`","inputSchema":{"type":"object"}}`))
+		}
+	}
+	return out
+}
+
+type ownTool func(ctx context.Context, r *request) (json.RawMessage, *wire.Error)
+
+// portalTool finds one of the portal's own tools, if the mode offers it.
+func (g *Gateway) portalTool(mode Mode, name string) (ownTool, bool) {
+	offered := map[Mode]map[string]ownTool{
+		ModeAll:      {toolListServers: g.listServers, toolToggle: g.toggleServers, toolToggleOne: g.toggleOne},
+		ModeMinimize: {toolQuery: g.queryTools},
+		ModeTwoTools: {toolQuery: g.queryTools, toolExecute: g.execute},
+		ModeCodemode: {toolSearchCode: g.searchCode, toolExecuteCode: g.executeCode},
+		ModeCode:     {toolCode: g.executeCode},
+	}
+	f, ok := offered[mode][name]
+	return f, ok
+}
+
+// arguments of a portal tool, with unknown members refused by name.
+func ownArguments(r *request, tool string, into any, known ...string) *wire.Error {
+	raw := r.params.Get("arguments")
+	if raw == nil {
+		raw = json.RawMessage("{}")
+	}
+	o, err := wire.ParseObject(raw)
+	if err != nil {
+		return wire.Errorf(wire.CodeInvalidParams, "arguments of %s must be an object", tool)
+	}
+	for _, f := range o {
+		if !slices.Contains(known, f.Key) {
+			return wire.Errorf(wire.CodeInvalidParams, "%s has no argument %q: it takes %s", tool, bounded(f.Key, 60), orNone(known))
+		}
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return wire.Errorf(wire.CodeInvalidParams, "arguments of %s: %v", tool, err)
+	}
+	return nil
+}
+
+func orNone(known []string) string {
+	if len(known) == 0 {
+		return "none"
+	}
+	return strings.Join(known, ", ")
+}
+
+// listServers is portal_list_servers.
+func (g *Gateway) listServers(_ context.Context, r *request) (json.RawMessage, *wire.Error) {
+	if e := ownArguments(r, toolListServers, &struct{}{}); e != nil {
+		return nil, e
+	}
+	type row struct {
+		ID          string `json:"server_id"`
+		Title       string `json:"title,omitempty"`
+		Description string `json:"description,omitempty"`
+		State       string `json:"state"`
+		Reason      string `json:"reason,omitempty"`
+		Enabled     bool   `json:"enabled"`
+		Tools       int    `json:"tools"`
+	}
+	reasons := g.reasons()
+	rows := []row{}
+	for _, s := range r.view.allowed() {
+		n := 0
+		for _, t := range s.Tools {
+			if r.view.set.access.CanTool(r.who, s.ID, t.Name) {
+				n++
+			}
+		}
+		rows = append(rows, row{s.ID, s.Title, bounded(s.Description, 200), string(s.State), reasons[s.ID], !r.view.off[s.ID], n})
+	}
+	body := wire.Encode(map[string]any{"servers": rows})
+	return wire.Encode(map[string]any{"content": []any{map[string]string{"type": "text", "text": string(body)}}, "structuredContent": body}), nil
+}
+
+// reasons tells why servers are not ready, by id.
+func (g *Gateway) reasons() map[string]string {
+	out := map[string]string{}
+	for _, st := range g.opt.Upstreams.Statuses() {
+		if st.State != upstreams.Ready && st.Error != nil {
+			out[st.Server] = st.Error.Message
+		}
+	}
+	return out
+}
+
+// toggleServers is portal_toggle_servers: a page for the person.
+func (g *Gateway) toggleServers(_ context.Context, r *request) (json.RawMessage, *wire.Error) {
+	if e := ownArguments(r, toolToggle, &struct{}{}); e != nil {
+		return nil, e
+	}
+	return toolText("Ask the user to open " + g.togglesURL(r.grant) + " and choose the servers. The tool list follows their choice."), nil
+}
+
+// toggleOne is portal_toggle_single_server.
+func (g *Gateway) toggleOne(ctx context.Context, r *request) (json.RawMessage, *wire.Error) {
+	var a struct {
+		Server string `json:"server_id"`
+		Action string `json:"action"`
+	}
+	if e := ownArguments(r, toolToggleOne, &a, "server_id", "action"); e != nil {
+		return nil, e
+	}
+	if a.Action != "toggle" && a.Action != "untoggle" {
+		return nil, wire.Errorf(wire.CodeInvalidParams, `action must be "toggle" (switch on) or "untoggle" (switch off)`)
+	}
+	if !slices.ContainsFunc(r.view.allowed(), func(s *registry.Server) bool { return s.ID == a.Server }) {
+		return nil, wire.Errorf(wire.CodeInvalidParams, "unknown server %q: list the ids with portal_list_servers", bounded(a.Server, 60))
+	}
+	off := a.Action == "untoggle"
+	if err := g.toggles.set(ctx, r.grant, a.Server, off); err != nil {
+		return nil, wire.Errorf(wire.CodeInternal, "the choice could not be kept, the store cannot be reached: try again")
+	}
+	word := map[bool]string{true: "off", false: "on"}[off]
+	return toolText(fmt.Sprintf("Server %s is switched %s for this session. List the tools again.", a.Server, word)), nil
+}

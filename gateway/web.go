@@ -1,0 +1,303 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/mcp-portal/mcp-portal/auth"
+	"github.com/mcp-portal/mcp-portal/gateway/pages"
+	"github.com/mcp-portal/mcp-portal/registry"
+	"github.com/mcp-portal/mcp-portal/upstreams"
+	"github.com/mcp-portal/mcp-portal/wire"
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// web adds the pages and their forms.
+func (g *Gateway) web(r chi.Router) {
+	r.Get("/auth/login", g.opt.Auth.Login)
+	r.Get("/auth/callback", g.opt.Auth.Callback)
+	r.Post("/auth/logout", g.opt.Auth.Logout)
+	r.Handle("/assets/*", g.pages.Assets())
+	r.Get("/", g.signedIn(g.home))
+	r.Get("/servers", g.signedIn(g.serversPage))
+	r.Post("/servers", g.form(g.toggleForm))
+	r.Get("/approvals", g.signedIn(g.approvalsPage))
+	r.Get("/approvals/{id}", g.signedIn(g.approvalPage))
+	r.Post("/approvals/{id}", g.form(g.decideForm))
+	r.Get("/status", g.status)
+	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
+		g.show(g.pages.Message(w, pages.MessageData{Frame: g.frame(nil, ""), Status: http.StatusNotFound, Title: "Not found", Text: "There is no page at this address."}))
+	})
+}
+
+// show logs what could not be rendered; the response is already under way.
+func (g *Gateway) show(err error) {
+	if err != nil {
+		g.log.Warn("a page could not be rendered to its end", "error", err)
+	}
+}
+
+// baseURL is the public origin of the portal.
+func (g *Gateway) baseURL() string {
+	cfg := g.settings().cfg
+	if cfg.URL != "" {
+		return strings.TrimSuffix(cfg.URL, "/")
+	}
+	return "http://" + cfg.Listen
+}
+
+type visitor struct {
+	who  *auth.Principal
+	csrf string
+	set  *settings
+}
+
+// signedIn sends people without a session to the sign-in and back.
+func (g *Gateway) signedIn(page func(http.ResponseWriter, *http.Request, visitor)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		who, csrf, err := g.opt.Auth.Session(r)
+		if err != nil {
+			if errors.Is(err, auth.ErrNoSession) {
+				http.Redirect(w, r, "/auth/login?return_to="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+				return
+			}
+			g.opt.Auth.ErrorPage(w, r, err)
+			return
+		}
+		page(w, r, visitor{who, csrf, g.settings()})
+	}
+}
+
+// form takes a POST of a signed-in person's own page.
+func (g *Gateway) form(page func(http.ResponseWriter, *http.Request, visitor)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+		who, csrf, err := g.opt.Auth.Session(r)
+		if err != nil {
+			g.opt.Auth.ErrorPage(w, r, err)
+			return
+		}
+		if err := g.opt.Auth.CheckCSRF(r); err != nil {
+			g.opt.Auth.ErrorPage(w, r, err)
+			return
+		}
+		page(w, r, visitor{who, csrf, g.settings()})
+	}
+}
+
+// frame is what every page shows around its content.
+func (g *Gateway) frame(who *auth.Principal, csrf string) pages.Frame {
+	set := g.settings()
+	f := pages.Frame{Portal: set.cfg.Name, CSRF: csrf}
+	if who != nil {
+		f.User = who
+		if who.Kind != auth.KindDev {
+			f.SignOut = "/auth/logout"
+		}
+	}
+	if set.cfg.Auth.Mode == "none" {
+		f.Warnings = append(f.Warnings, "Development mode: no sign-in. Everyone on this machine is "+set.cfg.Auth.DevUser+".")
+	}
+	if st := g.opt.Store.Status(); st.Degraded {
+		f.Warnings = append(f.Warnings, "The store ("+st.Backend+") cannot be reached: nothing can be approved until it is back.")
+	}
+	return f
+}
+
+func (g *Gateway) home(w http.ResponseWriter, r *http.Request, v visitor) {
+	list, n := g.serverRows(r.Context(), v, "")
+	g.show(g.pages.Home(w, pages.HomeData{Frame: g.frame(v.who, v.csrf), Endpoint: g.baseURL() + "/mcp", AllTools: r.URL.Query().Get("tools") == "all",
+		SignsIn: v.set.cfg.Auth.Mode != "none", Servers: list, ToolCount: n}))
+}
+
+// serverRows lists the servers a person may use. With a grant they have
+// switches.
+func (g *Gateway) serverRows(ctx context.Context, v visitor, grant string) (rows []pages.Server, tools int) {
+	view := g.newView(ctx, v.set, v.who, grant)
+	status := map[string]upstreams.Status{}
+	for _, s := range g.opt.Upstreams.Statuses() {
+		status[s.Server] = s
+	}
+	for _, s := range view.allowed() {
+		st := status[s.ID]
+		n := len(slices.DeleteFunc(slices.Clone(s.Tools), func(t *registry.Tool) bool { return !v.set.access.CanTool(v.who, s.ID, t.Name) }))
+		tools += n
+		row := pages.Server{ID: s.ID, Title: s.Title, Description: s.Description, State: string(st.State), Since: st.Since, NextTry: st.NextTry, Listed: st.Listed,
+			FromCache: s.FromCache, Transport: st.Transport, Tools: n, Warnings: s.Warnings}
+		if st.Error != nil {
+			row.Reason = st.Error.Message
+		}
+		if grant != "" {
+			row.Toggle = &pages.Toggle{Action: "/servers?grant=" + url.QueryEscape(grant), On: !view.off[s.ID]}
+		}
+		rows = append(rows, row)
+	}
+	return rows, tools
+}
+
+// togglesURL is the page where a person switches servers for one client.
+func (g *Gateway) togglesURL(grant string) string {
+	return g.baseURL() + "/servers?grant=" + url.QueryEscape(grant)
+}
+
+// ownGrant checks that a grant key of an address belongs to the person.
+func ownGrant(who *auth.Principal, grant string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(grant, "mcp-session:"), shortHash(who.ID)+":") && len(grant) < 200
+}
+
+func (g *Gateway) serversPage(w http.ResponseWriter, r *http.Request, v visitor) {
+	grant := r.URL.Query().Get("grant")
+	if grant != "" && !ownGrant(v.who, grant) {
+		g.message(w, v, http.StatusForbidden, "Not yours", "This address belongs to another user. Ask your agent for an address of your own (portal_toggle_servers).")
+		return
+	}
+	rows, _ := g.serverRows(r.Context(), v, grant)
+	g.show(g.pages.Servers(w, pages.ServersData{Frame: g.frame(v.who, v.csrf), Servers: rows}))
+}
+
+func (g *Gateway) toggleForm(w http.ResponseWriter, r *http.Request, v visitor) {
+	grant, server, on := r.URL.Query().Get("grant"), r.PostFormValue("server"), r.PostFormValue("enabled")
+	known := slices.ContainsFunc(g.newView(r.Context(), v.set, v.who, "").allowed(), func(s *registry.Server) bool { return s.ID == server })
+	switch {
+	case !ownGrant(v.who, grant):
+		g.message(w, v, http.StatusForbidden, "Not yours", "This address belongs to another user.")
+	case !known || (on != "true" && on != "false"):
+		g.message(w, v, http.StatusBadRequest, "Not understood", "The form named an unknown server or choice. Open the page again.")
+	default:
+		if err := g.toggles.set(r.Context(), grant, server, on == "false"); err != nil {
+			g.message(w, v, http.StatusServiceUnavailable, "Not saved", "The store cannot be reached. Try again shortly.")
+			return
+		}
+		http.Redirect(w, r, "/servers?grant="+url.QueryEscape(grant), http.StatusSeeOther)
+	}
+}
+
+func (g *Gateway) message(w http.ResponseWriter, v visitor, status int, title, text string) {
+	g.show(g.pages.Message(w, pages.MessageData{Frame: g.frame(v.who, v.csrf), Status: status, Title: title, Text: text}))
+}
+
+func (g *Gateway) approvalsPage(w http.ResponseWriter, r *http.Request, v visitor) {
+	d := pages.ApprovalsData{Frame: g.frame(v.who, v.csrf), Path: "/approvals/"}
+	list, err := g.approvals.ListFor(r.Context(), v.who.ID)
+	if err != nil {
+		g.log.Warn("approvals could not be listed", "error", err)
+		d.Problem = "The store cannot be reached, so this list is not known. Try again shortly."
+	}
+	d.Approvals = list
+	g.show(g.pages.Approvals(w, d))
+}
+
+// ownApproval reads an approval of the person, or answers with why not. An
+// approval of another user is not found.
+func (g *Gateway) ownApproval(w http.ResponseWriter, r *http.Request, v visitor) *writeguard.Approval {
+	a, err := g.approvals.Get(r.Context(), chi.URLParam(r, "id"))
+	switch {
+	case err == nil && a.OwnedBy(v.who):
+		return a
+	case err == nil || errors.Is(err, writeguard.ErrNotFound):
+		g.message(w, v, http.StatusNotFound, "No such request", "This request is not open for you: it may have expired, or belong to another account. You are signed in as "+v.who.Name+".")
+	default:
+		g.log.Warn("an approval could not be read", "error", err)
+		g.message(w, v, http.StatusServiceUnavailable, "Not available", "The store cannot be reached. Try again shortly; nothing was run.")
+	}
+	return nil
+}
+
+func (g *Gateway) approvalPage(w http.ResponseWriter, r *http.Request, v visitor) {
+	if a := g.ownApproval(w, r, v); a != nil {
+		g.show(g.pages.Approval(w, pages.ApprovalData{Frame: g.frame(v.who, v.csrf), Approval: a, Action: "/approvals/" + a.ID}))
+	}
+}
+
+func (g *Gateway) decideForm(w http.ResponseWriter, r *http.Request, v visitor) {
+	a := g.ownApproval(w, r, v)
+	if a == nil {
+		return
+	}
+	decision := r.PostFormValue("decision")
+	if decision != "approve" && decision != "deny" {
+		g.message(w, v, http.StatusBadRequest, "Not understood", "The form had no decision. Open the page again.")
+		return
+	}
+	if err := g.approvals.Decide(r.Context(), a.ID, v.who, decision == "approve", writeguard.ViaWeb, bounded(r.PostFormValue("note"), 500)); err != nil {
+		problem := "The decision could not be saved. Try again."
+		if errors.Is(err, writeguard.ErrClosed) {
+			problem = "This request was already answered or has expired."
+		} else {
+			g.log.Warn("a decision could not be saved", "approval", a.ID, "error", err)
+		}
+		if now, err := g.approvals.Get(r.Context(), a.ID); err == nil {
+			a = now
+		}
+		g.show(g.pages.Approval(w, pages.ApprovalData{Frame: g.frame(v.who, v.csrf), Approval: a, Action: "/approvals/" + a.ID, Problem: problem}))
+		return
+	}
+	http.Redirect(w, r, "/approvals/"+a.ID, http.StatusSeeOther)
+}
+
+// healthz says that the process serves.
+func (g *Gateway) healthz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
+}
+
+// readyz says that the portal can answer: it needs no upstream for that. It is
+// degraded, not unready, while the store is away.
+func (g *Gateway) readyz(w http.ResponseWriter, _ *http.Request) {
+	select {
+	case <-g.stopped:
+		writeJSON(w, http.StatusServiceUnavailable, []byte(`{"status":"shutting down"}`))
+	default:
+		state := "ready"
+		if g.opt.Store.Status().Degraded {
+			state = "degraded"
+		}
+		writeJSON(w, http.StatusOK, wire.Encode(map[string]string{"status": state}))
+	}
+}
+
+// status is the state of everything, as JSON: for admins by browser session or
+// bearer token, and for everyone in development mode.
+func (g *Gateway) status(w http.ResponseWriter, r *http.Request) {
+	who, _, err := g.opt.Auth.Session(r)
+	if err != nil {
+		if who, err = g.opt.Auth.Authenticate(r); err != nil {
+			g.opt.Auth.Challenge(w, r, err)
+			return
+		}
+	}
+	set := g.settings()
+	if who.Kind != auth.KindDev && !set.access.IsAdmin(who) {
+		writeJSON(w, http.StatusForbidden, []byte(`{"error":"the status is for members of a group in auth.admins"}`))
+		return
+	}
+	snap := g.opt.Registry.Snapshot()
+	all, paused := g.runs.count()
+	warnings := map[string][]string{}
+	tools := 0
+	for _, s := range snap.Servers {
+		tools += len(s.Tools)
+		if len(s.Warnings) > 0 {
+			warnings[s.ID] = s.Warnings
+		}
+	}
+	body, err := json.MarshalIndent(map[string]any{
+		"version": g.opt.Version, "started": g.started, "uptime_s": int(g.now().Sub(g.started) / time.Second),
+		"store": g.opt.Store.Status(), "audit": g.opt.Audit.Status(), "auth": g.opt.Auth.Status(),
+		"catalogue_cache": g.opt.Registry.Cache(), "sandbox": g.opt.Runner.Status(),
+		"servers": g.opt.Upstreams.Statuses(), "warnings": warnings, "tools": tools, "snapshot": snap.Version,
+		"streams": g.listeners.count(), "runs": all, "runs_paused": paused,
+	}, "", "  ")
+	if err != nil {
+		http.Error(w, "the status could not be written", http.StatusInternalServerError)
+		return
+	}
+	writeJSON(w, http.StatusOK, append(body, '\n'))
+}
