@@ -126,9 +126,9 @@ func liveMCP(t testing.TB) (catalogue map[string]*upstreams.Catalogue, tasks, st
 // over weighted fields. Text queries are one annotator's: other right answers
 // exist, so the numbers compare searchers and are no absolute quality.
 func TestSearchFindsAtLeastWhatTheBaselineFinds(t *testing.T) {
-	portal := loaded(t, dumps(t), 0).Snapshot()
+	portal := loadedAtOnce(t, dumps(t), 0).Snapshot()
 	catalogue, tasks, steps := liveMCP(t)
-	live := loaded(t, catalogue, 0).Snapshot()
+	live := loadedAtOnce(t, catalogue, 0).Snapshot()
 	queries := portalQueries(t)
 	byStyle := map[string][]wanted{}
 	for _, q := range queries {

@@ -311,23 +311,23 @@ func TestSearchWithManyDistractors(t *testing.T) {
 	}
 }
 
-// loadedAtOnce is loaded by way of the cache, with one snapshot for all.
+// loadedAtOnce is loaded with one snapshot for all: with hundreds of servers,
+// making one for each is what would take the time.
 func loadedAtOnce(t testing.TB, catalogues map[string]*upstreams.Catalogue, nameMax int) *Registry {
-	sh := newShelf()
 	servers := map[string]config.Server{}
-	for id, c := range catalogues {
-		cfg := config.Server{ID: id, URL: "https://" + id + ".example/mcp"}
-		servers[id] = cfg
-		b, err := encodeCatalogue(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sh.data[cacheKey(cfg)] = b
+	for id := range catalogues {
+		servers[id] = config.Server{ID: id, URL: "https://" + id + ".example/mcp"}
 	}
-	r := New(Options{Log: quiet(), Store: sh, Catalog: config.Catalog{NameMax: nameMax}})
+	r := New(Options{Log: quiet(), Catalog: config.Catalog{NameMax: nameMax}})
 	t.Cleanup(r.Close)
 	r.SetServers(servers)
-	r.Restore(t.Context())
+	r.change(func() bool {
+		for id, e := range r.servers {
+			e.catalogue = catalogues[id]
+			e.build(r.nameMax)
+		}
+		return true
+	})
 	return r
 }
 
@@ -368,4 +368,15 @@ func BenchmarkSearch(b *testing.B) {
 		b.ReportMetric(r.at[10], "recall@10")
 		b.ReportMetric(float64(time.Since(start).Microseconds())/float64(n*r.n), "µs/query")
 	})
+}
+
+// BenchmarkBuild is one server's whole catalogue taken in: outward forms,
+// names and words, but not the index.
+func BenchmarkBuild(b *testing.B) {
+	c := dumps(b)["github"]
+	b.ReportAllocs()
+	for b.Loop() {
+		buildServer(config.Server{ID: "github"}, c, 64)
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*len(c.Tools)), "µs/tool")
 }
