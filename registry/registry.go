@@ -106,9 +106,13 @@ func (r *Registry) SetCatalog(c config.Catalog) {
 
 // SetServers replaces the configuration of all servers. Servers that are gone
 // or switched off leave the snapshot; one whose connection (URL, command) is
-// another than before loses its catalogue, which was somebody else's. Call it
-// before the connections of the new configuration start to report, and after
-// those of the old one have stopped.
+// another than before loses its catalogue, which was somebody else's.
+//
+// An Update names only the server, not the connection it came by. So on a new
+// configuration: first have the old connections stop and the new ones start,
+// then call SetServers, then Update once more with what the new connections
+// have already listed. Otherwise a late list of the old connection would count
+// for the new one, or an early one of the new would be lost.
 func (r *Registry) SetServers(servers map[string]config.Server) {
 	r.change(func() bool {
 		next := make(map[string]*entry, len(servers))
