@@ -63,12 +63,12 @@ type ServiceToken struct {
 
 // Server is one upstream. Exactly one of URL and Command is set.
 type Server struct {
-	ID          string `yaml:"-"` // key in the servers map
-	Title       string `yaml:"title"`
+	ID          string `yaml:"-"`           // key in the servers map
+	Title       string `yaml:"title"`       // shown to people instead of the id
 	Description string `yaml:"description"` // what it is for; shown by portal_query_tools
 	Enabled     *bool  `yaml:"enabled"`     // default true
 
-	URL       string            `yaml:"url"`
+	URL       string            `yaml:"url"`       // of a remote server; either this or command
 	Transport string            `yaml:"transport"` // "auto" (default), "streamable-http", "sse", "stdio"
 	Headers   map[string]Secret `yaml:"headers"`   // sent with every request
 	Bearer    Secret            `yaml:"bearer"`    // Authorization: Bearer …
@@ -92,31 +92,31 @@ func (s Server) IsEnabled() bool { return s.Enabled == nil || *s.Enabled }
 
 // ServerTool is what the admin says about one tool of a server.
 type ServerTool struct {
-	Enabled *bool    `yaml:"enabled"`
-	Class   string   `yaml:"class"`  // "read", "write", "destructive": overrides every other source
-	Groups  []string `yaml:"groups"` // who may use it, besides the server's groups
+	Enabled *bool    `yaml:"enabled"` // default true, with default_disabled false
+	Class   string   `yaml:"class"`   // "read", "write", "destructive": overrides every other source
+	Groups  []string `yaml:"groups"`  // who may use it, besides the server's groups
 }
 
 // Guard is the policy of WriteGuard. Rules are tried in order, first match
 // wins; what no rule matches falls to the preset.
 type Guard struct {
-	Preset          string        `yaml:"preset"` // "careful" (default), "read-only", "open"
-	Rules           []Rule        `yaml:"rules"`
+	Preset          string        `yaml:"preset"`           // "careful" (default), "read-only", "open"
+	Rules           []Rule        `yaml:"rules"`            // tried in order, the first that matches decides
 	ApprovalExpires time.Duration `yaml:"approval_expires"` // how long an approval may be answered and then used, default 15m
 	AskTimeout      time.Duration `yaml:"ask_timeout"`      // how long a call waits for the person in the client, default 5m
 }
 
 // Rule matches calls. Empty lists match everything.
 type Rule struct {
-	Name    string   `yaml:"name"`
+	Name    string   `yaml:"name"`    // shown where the rule decided; default its number
 	Servers []string `yaml:"servers"` // server id globs
 	Tools   []string `yaml:"tools"`   // original tool name globs
-	Class   []string `yaml:"class"`
-	Groups  []string `yaml:"groups"`
-	Users   []string `yaml:"users"`
-	Mode    []string `yaml:"mode"`   // "direct", "code"
-	Action  string   `yaml:"action"` // "allow", "deny", "approve"
-	Reason  string   `yaml:"reason"` // told to the agent when refused or asked
+	Class   []string `yaml:"class"`   // classes of the tool: read, write, destructive
+	Groups  []string `yaml:"groups"`  // of the caller; one is enough
+	Users   []string `yaml:"users"`   // principals, e.g. svc:ci-deploy
+	Mode    []string `yaml:"mode"`    // "direct", "code"
+	Action  string   `yaml:"action"`  // "allow", "deny", "approve"
+	Reason  string   `yaml:"reason"`  // told to the agent when refused or asked
 }
 
 // Store is where shared state lives. At most one of Redis and File is set;

@@ -25,7 +25,6 @@ type Field struct {
 	Description string // the comment of the field
 
 	goType reflect.Type
-	parent reflect.Type // the struct it is a field of
 }
 
 // Fields lists every key of portal.yaml in the order of the types, sections
@@ -51,10 +50,11 @@ func walkFields(v reflect.Value, prefix string, docs map[string]string, out *[]F
 			path = prefix + "." + name
 		}
 		ft := t.Field(i).Type
-		*out = append(*out, Field{
-			Path: path, Type: typeName(ft), Default: defaultText(v.Field(i)),
-			Description: docs[t.Name()+"."+t.Field(i).Name], goType: ft, parent: t,
-		})
+		text := docs[t.Name()+"."+t.Field(i).Name]
+		if text == "" && ft.Kind() == reflect.Struct {
+			text = docs[ft.Name()] // a section is described at its type
+		}
+		*out = append(*out, Field{Path: path, Type: typeName(ft), Default: defaultText(v.Field(i)), Description: text, goType: ft})
 		switch {
 		case ft == timeType:
 		case ft.Kind() == reflect.Struct:
