@@ -32,7 +32,7 @@ func (r *run) compile() (*goja.Program, error) {
 	if strings.TrimSpace(r.src.text) == "" {
 		return nil, &syntaxError{message: "the code is empty: " + speaks}
 	}
-	if t := strings.TrimSpace(r.src.text); strings.HasPrefix(t, "```") || strings.HasPrefix(t, "~~~") {
+	if r.src.fencedForSure() {
 		if _, err := r.src.unfence(); err != nil {
 			return nil, err
 		}

@@ -175,7 +175,8 @@ func (r *run) exception(v goja.Value) (d proto.DoneMsg) {
 		}
 	})
 	if err != nil {
-		d.Message = "the script threw an error whose description fails: " + clip(err.Error(), 200)
+		// The text of this error would run the same script code once more.
+		d.Message = "the script threw an error whose description fails"
 	}
 	d.Message = clip(d.Message+r.hint(d.Name, d.Message), maxMessage+500)
 	return d

@@ -173,14 +173,15 @@ func (r *run) drive(done func() bool) error {
 // must not be told the end before their outcome is known.
 func (r *run) drain() {
 	if n := len(r.pending); n > 0 {
-		r.note("%s not awaited; waited for the answer", plural(n, "call was", "calls were")+" ("+r.waitingFor()+")")
+		r.note("%s not awaited (%s); waited for the answer", plural(n, "call was", "calls were"), r.waitingFor())
 	}
 	for len(r.pending) > 0 {
 		if err := r.wait(); err != nil {
 			if k := r.stopped(); k != "" {
 				r.note("%s before %s answered: %s", r.limitText(k), plural(len(r.pending), "call had", "calls had"), r.waitingFor())
 			} else {
-				r.note("after the end of the script: %v", err)
+				d := r.failure(err)
+				r.note("after the end of the script: %s", oneLine(d.Name, d.Message, d.Line))
 			}
 			break
 		}

@@ -96,6 +96,19 @@ func fences(text string) []fenced {
 	return out
 }
 
+// fencedForSure finds fences even where the whole happens to be valid
+// JavaScript: three backquotes are an empty template and the start of another,
+// so "Here:", a fence and its code can parse as a label before a template.
+func (s *source) fencedForSure() bool {
+	t := strings.TrimSpace(s.text)
+	if strings.HasPrefix(t, "```") || strings.HasPrefix(t, "~~~") {
+		return true
+	}
+	m := fenceLine.FindStringSubmatchIndex(s.text)
+	// An odd number of backquotes before it: the line is inside a template.
+	return m != nil && m[4] < m[5] && strings.Count(s.text[:m[0]], "`")%2 == 0
+}
+
 var scriptLanguages = map[string]bool{"": true, "js": true, "javascript": true, "jsx": true, "mjs": true, "ts": true, "typescript": true, "tsx": true, "node": true, "code": true, "ecmascript": true}
 
 // unfence blanks everything outside the one code block. ok is false when there

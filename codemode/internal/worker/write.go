@@ -169,7 +169,7 @@ func (w *writer) primitive(v goja.Value) {
 	case string:
 		w.text(x)
 	default: // a symbol
-		w.odd(v.String(), "")
+		w.odd("Symbol("+clip(v.String(), 80)+")", "")
 	}
 }
 
