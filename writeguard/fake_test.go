@@ -21,6 +21,8 @@ type memory struct {
 	down  bool
 	mute  bool // messages are lost
 	wrote int
+	read  int
+	gate  chan struct{} // if set, Subscribe waits for it
 }
 
 func newMemory() *memory {
@@ -47,6 +49,7 @@ func (m *memory) Get(ctx context.Context, key string) ([]byte, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
+	m.read++
 	v, ok := m.data[key]
 	return bytes.Clone(v), ok, nil
 }
@@ -145,6 +148,9 @@ func (m *memory) Publish(ctx context.Context, channel string, message []byte) er
 }
 
 func (m *memory) Subscribe(ctx context.Context, channel string) (<-chan []byte, error) {
+	if m.gate != nil {
+		<-m.gate
+	}
 	err := m.enter(ctx)
 	defer m.mu.Unlock()
 	if err != nil {
@@ -159,6 +165,12 @@ func (m *memory) Subscribe(ctx context.Context, channel string) (<-chan []byte, 
 		close(c)
 	})
 	return c, nil
+}
+
+func (m *memory) reads() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.read
 }
 
 func (m *memory) subscribers(channel string) int {
