@@ -39,6 +39,7 @@ const (
 	frameSlack    = 64 << 10               // room for envelopes and notes
 	reusableHeap  = 32 << 10               // KiB; a worker with more left is retired
 	maxLogLines   = 10_000
+	queuePatience = 30 * time.Second // a run waits at least so long for a place
 )
 
 // limits fills in the pool's defaults and keeps a request from exceeding what
@@ -78,7 +79,7 @@ func (p *Pool) Run(ctx context.Context, req Request, host Host) (*Outcome, error
 	defer context.AfterFunc(p.ctx, cancel)()
 
 	var busy *busyError
-	if err := p.turns.take(ctx, req.Owner, lim.Wall); errors.As(err, &busy) {
+	if err := p.turns.take(ctx, req.Owner, max(lim.Wall, queuePatience)); errors.As(err, &busy) {
 		return p.refused(kindBusy, busy.message), nil
 	} else if err != nil {
 		return p.interrupted(nil, err)
@@ -165,7 +166,7 @@ func (e *execution) run(ctx context.Context) (*Outcome, bool) {
 	defer context.AfterFunc(ctx, e.w.kill)()
 
 	msg := &proto.RunMsg{
-		Code: e.req.Code, CPUMillis: int(e.lim.CPU / time.Millisecond), WallSecs: int((e.lim.Wall + time.Second - 1) / time.Second),
+		Code: e.req.Code, CPUMillis: int(e.lim.CPU / time.Millisecond), WallMillis: int(e.lim.Wall / time.Millisecond),
 		MemoryMB: e.lim.MemoryMB, MaxCalls: e.lim.MaxCalls, MaxArgs: maxArgs, MaxLogs: e.lim.MaxLogs, MaxValue: e.lim.MaxValue, MaxBlocks: maxContent,
 	}
 	for _, t := range e.req.Tools {

@@ -28,14 +28,14 @@ type RunMsg struct {
 	Code  string `json:"-"`
 	Tools []Tool `json:"-"`
 
-	CPUMillis int `json:"cpu_ms"`
-	WallSecs  int `json:"wall_s"` // only named in messages: the gateway keeps the clock
-	MemoryMB  int `json:"memory_mb"`
-	MaxCalls  int `json:"max_calls"`
-	MaxArgs   int `json:"max_args"`    // bytes of one call's arguments
-	MaxLogs   int `json:"max_logs"`    // bytes of console output
-	MaxValue  int `json:"max_value"`   // bytes of the value
-	MaxBlocks int `json:"max_content"` // bytes of the content blocks
+	CPUMillis  int `json:"cpu_ms"`
+	WallMillis int `json:"wall_ms"` // only named in messages: the gateway keeps the clock
+	MemoryMB   int `json:"memory_mb"`
+	MaxCalls   int `json:"max_calls"`
+	MaxArgs    int `json:"max_args"`    // bytes of one call's arguments
+	MaxLogs    int `json:"max_logs"`    // bytes of console output
+	MaxValue   int `json:"max_value"`   // bytes of the value
+	MaxBlocks  int `json:"max_content"` // bytes of the content blocks
 }
 
 // EncodeRun is the payload of a Run frame. Code and tools travel outside the

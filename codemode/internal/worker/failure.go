@@ -75,9 +75,9 @@ func returnedFunction(v goja.Value) error {
 func (r *run) limitText(kind string) string {
 	switch kind {
 	case kindWall:
-		return fmt.Sprintf("the time limit of %d s was reached", r.msg.WallSecs)
+		return "the time limit of " + seconds(r.msg.WallMillis) + " was reached"
 	case kindCPU:
-		return fmt.Sprintf("the processor time limit of %s was reached", seconds(r.msg.CPUMillis))
+		return "the processor time limit of " + seconds(r.msg.CPUMillis) + " was reached"
 	case kindMemory:
 		return fmt.Sprintf("the memory limit of %d MB was reached", r.msg.MemoryMB)
 	default:

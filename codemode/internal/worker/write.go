@@ -153,6 +153,10 @@ func (w *writer) primitive(v goja.Value) {
 		w.b = append(w.b, v.String()...) // an exact JSON integer
 		return
 	}
+	if symbol, ok := v.(*goja.Symbol); ok {
+		w.odd("Symbol("+clip(symbol.String(), 80)+")", "")
+		return
+	}
 	switch x := v.Export().(type) {
 	case bool:
 		w.b = strconv.AppendBool(w.b, x)
@@ -168,8 +172,8 @@ func (w *writer) primitive(v goja.Value) {
 		}
 	case string:
 		w.text(x)
-	default: // a symbol
-		w.odd("Symbol("+clip(v.String(), 80)+")", "")
+	default:
+		w.odd(clip(v.String(), 80), "")
 	}
 }
 
