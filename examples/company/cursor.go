@@ -39,10 +39,11 @@ func openMark(name, cursor string, query ...string) (mark, error) {
 	if err == nil {
 		_, err = fmt.Sscanf(string(raw), "%08x.%d.%d", &hash, &m.offset, &m.page)
 	}
-	if err != nil || m.offset < 0 || m.page < 1 || m.encode(query...) != cursor && hash == queryHash(query) {
+	foreign := hash != queryHash(query)
+	if err != nil || m.offset < 0 || m.page < 1 || (!foreign && m.encode(query...) != cursor) {
 		return mark{}, fmt.Errorf("invalid %s %.80q: give back the value of the page before, or leave it out to begin", name, cursor)
 	}
-	if hash != queryHash(query) {
+	if foreign {
 		return mark{}, fmt.Errorf("the %s %.80q belongs to a query with other filters: keep the filters while paging, or leave it out to begin", name, cursor)
 	}
 	return m, nil

@@ -67,7 +67,8 @@ func (c *Company) routes() http.Handler {
 }
 
 // endpoint serves one server in both eras on one URL. The SDK has a handler for
-// each; the request says which one it is for.
+// each; the header says which one a request is for, or the body of a client that
+// forgot the header and has to be told so.
 func (c *Company) endpoint(id string, server *mcp.Server) http.Handler {
 	get := func(*http.Request) *mcp.Server { return server }
 	stateful := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestRefusals holds that what cannot be answered is refused in words that
@@ -203,6 +204,47 @@ func TestPagingByIdGoesOnWhenItemsLeaveTheFilter(t *testing.T) {
 	}
 	if voided != 261 {
 		t.Fatalf("%d drafts voided while paging, want all 261", voided)
+	}
+}
+
+func TestRefundsOfOneInvoiceAddUp(t *testing.T) {
+	c := New(Options{})
+	d := openDesk(t, c, modernEra)
+	args := obj{"invoice": "in_b05e6d6fd5aa"} // paid: 187876 usd cents
+	if r := get[Refund](d, "billing", "refund_create", with(args, "amount", 100_000)); r.Amount != 100_000 || r.Currency != "usd" {
+		t.Errorf("refund %+v", r)
+	}
+	if text := d.refused("billing", "refund_create", with(args, "amount", 87_877)); !strings.Contains(text, "87876 usd are left") {
+		t.Errorf("more than is left: %q", text)
+	}
+	if r := get[Refund](d, "billing", "refund_create", args); r.Amount != 87_876 {
+		t.Errorf("refund of the rest: %+v", r)
+	}
+	d.refused("billing", "refund_create", args)
+	if refunds := c.Report().Refunds; len(refunds) != 2 || refunds[0].ID == refunds[1].ID {
+		t.Errorf("refunds %+v", refunds)
+	}
+}
+
+func TestLogSpanIncludesItsStartAndNotItsEnd(t *testing.T) {
+	d := openDesk(t, New(Options{}), modernEra)
+	lines, _, _ := logsPageOf(d, obj{"service": "billing", "from": "2026-11-28T00:00:14.767Z", "to": "2026-11-28T01:00:00Z"})
+	if len(lines) < 2 || lines[0].Requested != "r179c641107" {
+		t.Fatalf("the line at the start is missing: %+v", lines)
+	}
+	second := lines[1].TS.Format(time.RFC3339Nano)
+	lines, _, _ = logsPageOf(d, obj{"service": "billing", "from": "2026-11-28T00:00:14.767Z", "to": second})
+	if len(lines) != 1 {
+		t.Fatalf("%d lines before the second one, want 1", len(lines))
+	}
+	if lines, next, partial := logsPageOf(d, obj{"service": "billing", "from": "2020-01-01", "to": "2020-01-02"}); len(lines) != 0 || next != "" || partial {
+		t.Fatalf("lines of 2020: %+v", lines)
+	}
+	lines, _, _ = logsPageOf(d, obj{"service": "billing", "from": "2026-11-28", "to": "2026-11-30", "level": "error"})
+	for _, l := range lines {
+		if l.Level != "error" || l.Service != "billing" {
+			t.Fatalf("line %+v in an answer of errors of billing", l)
+		}
 	}
 }
 
