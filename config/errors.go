@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Error is one thing that is wrong with a configuration file.
@@ -53,6 +54,20 @@ func (es Errors) Unwrap() []error {
 		out[i] = e
 	}
 	return out
+}
+
+// within keeps positions inside the text: the parser puts a value that is not
+// there one or two characters behind the end of its line.
+func (es Errors) within(text string) Errors {
+	lines := strings.Split(text, "\n")
+	for i, e := range es {
+		if e.Line > 0 {
+			line := min(e.Line, len(lines))
+			end := utf8.RuneCountInString(strings.TrimSuffix(lines[line-1], "\r")) + 1
+			es[i].Line, es[i].Column = line, max(1, min(e.Column, end))
+		}
+	}
+	return es
 }
 
 // sorted returns the errors by position, without repetitions.

@@ -36,10 +36,10 @@ func limits() map[string]limit {
 	classes := []string{"read", "write", "destructive"}
 	return map[string]limit{
 		"auth.mode":                  {enum: []string{"oidc", "none"}},
-		"auth.groups_claim":          {pattern: claimPattern, shape: "must be a claim name, or names joined by dots, like groups or realm_access.roles"},
+		"auth.groups_claim":          {pattern: claimPattern, shape: "is not the path of a claim; write a name or names joined by dots, like groups or realm_access.roles"},
 		"auth.clock_skew":            {longest: 5 * time.Minute},
 		"auth.session_max_age":       {shortest: time.Minute, longest: 90 * day},
-		"auth.service_tokens[].id":   {pattern: tokenIDPattern, shape: "must be letters, digits, dots, dashes and underscores, at most 64, like ci-deploy"},
+		"auth.service_tokens[].id":   {pattern: tokenIDPattern, shape: "has a character that is not allowed or is longer than 64; use letters, digits, dots, dashes and underscores, like ci-deploy"},
 		"auth.service_tokens[].hash": {pattern: hashPattern, shape: `must be "sha256:" and 64 lower-case hexadecimal digits; make it with: printf %s "$TOKEN" | sha256sum`},
 		"servers.*.transport":        {enum: []string{"auto", "streamable-http", "sse", "stdio"}},
 		"servers.*.sessions":         {enum: []string{"user", "shared"}},
@@ -56,7 +56,7 @@ func limits() map[string]limit {
 		"guard.rules[].action":       {enum: []string{"allow", "deny", "approve"}},
 		"guard.approval_expires":     {shortest: time.Second, longest: 30 * day},
 		"guard.ask_timeout":          {shortest: time.Second, longest: day},
-		"store.prefix":               {pattern: prefixPattern, shape: "must be 1 to 64 letters, digits and : . _ - characters, like mcp-portal:"},
+		"store.prefix":               {pattern: prefixPattern, shape: "has a character that is not allowed or is longer than 64; use letters, digits and : . _ - like mcp-portal:"},
 		"code.mode":                  {enum: []string{"opt_in", "off", "default_on", "enforced"}},
 		"code.workers":               {min: 0, max: 256},
 		"code.max_workers":           {min: 1, max: 1024},

@@ -58,7 +58,7 @@ func Parse(path string, data []byte, env func(string) (string, bool)) (*Config, 
 func parse(path string, data []byte, env func(string) (string, bool)) (*Config, map[string]string, Errors) {
 	root, errs := syntax(path, data)
 	if len(errs) > 0 {
-		return nil, map[string]string{path: fingerprint(data)}, errs
+		return nil, map[string]string{path: fingerprint(data)}, errs.within(string(data))
 	}
 	c := Defaults()
 	c.Path = path
@@ -72,7 +72,7 @@ func parse(path string, data []byte, env func(string) (string, bool)) (*Config, 
 	v := &validator{decoder: d, c: c}
 	v.run()
 	if len(d.errs) > 0 {
-		return nil, d.sources, d.errs.sorted()
+		return nil, d.sources, d.errs.within(string(data)).sorted()
 	}
 	for _, w := range v.warnings.sorted() {
 		c.Warnings = append(c.Warnings, w.Error())

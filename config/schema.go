@@ -131,7 +131,7 @@ func (b schemaBuilder) object(t reflect.Type, path string) *node {
 	case reflect.TypeFor[ServiceToken]():
 		out.Type, out.Required = "object", []string{"id", "hash"}
 	case reflect.TypeFor[Store]():
-		out.Not = &node{Required: []string{"redis", "file"}}
+		out.Not = &node{Type: "object", Required: []string{"redis", "file"}}
 	}
 	return out
 }

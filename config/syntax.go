@@ -31,7 +31,7 @@ func syntax(path string, data []byte) (ast.Node, Errors) {
 	}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if at, what := badCharacter(data); what != "" {
-		return fail(at, "%s; save the file as UTF-8 text", what)
+		return fail(at, "%s", what)
 	}
 	text := strings.ReplaceAll(string(data), "\r\n", "\n")
 	lines := strings.Split(text, "\n")
@@ -120,9 +120,9 @@ func badCharacter(data []byte) (position, string) {
 		r, size := utf8.DecodeRune(data[i:])
 		switch {
 		case r == utf8.RuneError && size == 1:
-			return at, "a byte that is not UTF-8"
+			return at, "a byte that is not UTF-8; save the file as UTF-8 text"
 		case r < ' ' && r != '\n' && r != '\r' && r != '\t', r == 0x7f:
-			return at, fmt.Sprintf("a control character (%U)", r)
+			return at, fmt.Sprintf("a control character (%U); remove it, or write it as an escape in double quotes", r)
 		}
 		i += size
 		at.column++

@@ -20,6 +20,9 @@ type validator struct {
 }
 
 func (v *validator) run() {
+	if v.broken[""] {
+		return // there is no map of keys to check
+	}
 	v.top()
 	v.auth()
 	v.tokens()

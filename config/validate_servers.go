@@ -169,7 +169,7 @@ func (v *validator) serverRef(path, id string) {
 // text returns a value as the file has it, so that messages do not repeat what
 // came from the environment.
 func (v *validator) asWritten(path, value string) string {
-	if w, ok := v.written[path]; ok {
+	if w, ok := v.written[path]; ok && !strings.Contains(w, value) {
 		return w
 	}
 	return value
