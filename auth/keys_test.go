@@ -294,3 +294,24 @@ func TestHTTPSIssuerMustNotLeadToPlainHTTP(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A key that says for which algorithm it is serves no other (RFC 7517 section
+// 4.4), nor does a key serve under another name.
+func TestKeysServeTheirAlgorithmOnly(t *testing.T) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "k", Algorithm: "RS256", Use: "sig"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer := serveIdP(t, func(map[string]any) {}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(set) })
+	r := newRig(t, oidcConfig(&authtest.IdP{Issuer: issuer}))
+	claims := map[string]any{"iss": issuer, "sub": "alice", "aud": mcpAud, "exp": time.Now().Add(time.Minute).Unix()}
+	if _, err := r.call("Bearer " + signAs(t, jose.RS256, key, "k", claims)); err != nil {
+		t.Errorf("RS256: %v", err)
+	}
+	_, err = r.call("Bearer " + signAs(t, jose.PS256, key, "k", claims))
+	wantError(t, err, 401, CodeInvalidToken)
+}

@@ -423,3 +423,36 @@ func TestBrowserSignInNotSetUp(t *testing.T) {
 		t.Errorf("%d %s", page.Status, page.Body)
 	}
 }
+
+func TestGroupsFromUserInfo(t *testing.T) {
+	for _, c := range []struct {
+		name, body string
+		status     int
+		says       string // on the page, or in the log
+	}{
+		{"of the same person", `{"sub":"alice","name":"Alice U.","groups":["from-userinfo"]}`, 200, "name=Alice U. groups=from-userinfo"},
+		{"no groups either", `{"sub":"alice"}`, 200, "groups= "},
+		{"of someone else", `{"sub":"mallory","groups":["admins"]}`, 502, "another subject"},
+		{"groups left out", `{"sub":"alice","_claim_names":{"groups":"src"}}`, 403, "more groups than"},
+		{"unreadable", `<html>secret-body`, 503, "userinfo"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			info := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ") {
+					w.WriteHeader(http.StatusUnauthorized)
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte(c.body))
+			}))
+			defer info.Close()
+			p, idp := fakePortal(t, true, nil)
+			idp.EditDiscovery(func(doc map[string]any) { doc["userinfo_endpoint"] = info.URL })
+			idp.EditIDTokens(func(c map[string]any) { c["groups"], c["name"] = nil, nil })
+			page := p.browser(t, "alice").Get(p.url("/home"))
+			if page.Status != c.status || !strings.Contains(page.Body+p.log.String(), c.says) || strings.Contains(page.Body, "secret-body") {
+				t.Errorf("%d %s\n%s", page.Status, page.Body, p.log.String())
+			}
+		})
+	}
+}

@@ -54,7 +54,16 @@ func forge(t *testing.T, kid string, claims map[string]any) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", kid))
+	return signAs(t, jose.ES256, key, kid, claims)
+}
+
+func signAs(t *testing.T, alg jose.SignatureAlgorithm, key any, kid string, claims map[string]any) string {
+	t.Helper()
+	o := &jose.SignerOptions{}
+	if kid != "" {
+		o = o.WithHeader("kid", kid)
+	}
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +120,8 @@ func TestAccessTokenAttacks(t *testing.T) {
 		{"payload changed", parts[0] + "." + b64(with("sub", "root")) + "." + parts[2], 401, CodeInvalidToken},
 		{"other key, invented kid", forge(t, "evil", good), 401, CodeInvalidToken},
 		{"other key, the IdP's kid", forge(t, kid, good), 401, CodeInvalidToken},
+		{"the IdP's key under another kid", signAs(t, jose.ES256, key, "other", good), 401, CodeInvalidToken},
+		{"the IdP's key, no kid", signAs(t, jose.ES256, key, "", good), 0, ""},
 		{"other key, no kid", forge(t, "", good), 401, CodeInvalidToken},
 		{"wrong issuer", idp.Sign("at+jwt", with("iss", "https://evil.example")), 401, CodeInvalidToken},
 		{"issuer with slash", idp.Sign("at+jwt", with("iss", idp.Issuer+"/")), 401, CodeInvalidToken},
