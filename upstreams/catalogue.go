@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -65,7 +66,7 @@ func (s *server) list(ctx context.Context, c conn) (*Catalogue, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", l.method, err)
+			return nil, inList(l.method, err)
 		}
 		switch l.method {
 		case "tools/list":
@@ -79,6 +80,17 @@ func (s *server) list(ctx context.Context, c conn) (*Catalogue, error) {
 		}
 	}
 	return cat, nil
+}
+
+// inList names the list that failed.
+func inList(method string, err error) error {
+	var ce *CallError
+	if !errors.As(err, &ce) {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	out := *ce
+	out.Problem.Message = method + ": " + out.Problem.Message
+	return &out
 }
 
 // pages reads one list. It stops, with a warning, where a server would keep it

@@ -77,6 +77,8 @@ type session struct {
 
 	hi *hello
 
+	notices atomic.Int32 // being sent, by nobody who waits
+
 	lostOnce sync.Once
 	lostCh   chan struct{}
 	lostErr  error
@@ -120,6 +122,9 @@ func (s *session) begin(ctx context.Context, x exchange, version string, push fu
 	}
 	l := &live{x: x, id: requestNumber(id), token: token, watch: newWatch(ctx, x.idle, x.ceiling)}
 	l.push = func(m wire.Message) { push(l, m) }
+	l.unbind = context.AfterFunc(s.life, func() { // cut off with the session
+		l.watch.cancel(s.peer.fail("", KindConfig, false, errRetired, "%v", errRetired))
+	})
 	s.inflight.add(l)
 	return l, body, nil
 }
@@ -194,6 +199,14 @@ func global(method string) bool {
 	return strings.HasSuffix(method, "/list_changed") ||
 		method == "notifications/resources/updated" ||
 		method == "notifications/subscriptions/acknowledged"
+}
+
+// flush waits for notices under way, so that a server hears that a call was
+// given up before it hears that the session is over.
+func (s *session) flush(ctx context.Context) {
+	for s.notices.Load() > 0 && ctx.Err() == nil {
+		time.Sleep(2 * time.Millisecond)
+	}
 }
 
 // timing are the clocks of one kind of exchange.

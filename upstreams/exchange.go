@@ -27,14 +27,12 @@ func (c *streamable) do(ctx context.Context, x exchange) (json.RawMessage, error
 	}
 	defer c.finish(l)
 
-	// In 2025 giving up is a message; in 2026-07-28 closing the stream says it.
-	stop := context.AfterFunc(l.watch.ctx, func() {
-		if l.sent.Load() && c.version != "" && !c.modern() {
+	defer func() {
+		// In 2025 giving up is a message; in 2026-07-28 closing the stream says it.
+		if l.watch.ctx.Err() != nil && l.sent.Load() && c.version != "" && !c.modern() {
 			c.cancelled(l)
 		}
-	})
-	defer stop()
-
+	}()
 	resp, err := c.post(l.watch.ctx, body, x.Method, x.Name, x.Header, &l.sent)
 	if err != nil {
 		return nil, c.peer.network(l.watch.ctx, x.Name, l.sent.Load(), err)
@@ -50,9 +48,13 @@ func (c *streamable) do(ctx context.Context, x exchange) (json.RawMessage, error
 // cancelled tells a 2025 server that nobody waits for the call any more.
 func (c *streamable) cancelled(l *live) {
 	params := json.RawMessage(`{"requestId":` + l.id + `}`)
-	if err := c.send(context.WithoutCancel(l.watch.ctx), wire.Message{Method: "notifications/cancelled", Params: params}); err != nil {
-		c.log.Debug("the cancellation did not reach the server", "error", err)
-	}
+	c.notices.Add(1)
+	go func() {
+		defer c.notices.Add(-1)
+		if err := c.send(context.WithoutCancel(c.life), wire.Message{Method: "notifications/cancelled", Params: params}); err != nil {
+			c.log.Debug("the cancellation did not reach the server", "error", err)
+		}
+	}()
 }
 
 // refusedCall makes the outcome of an HTTP status that is not 2xx.

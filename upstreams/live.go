@@ -29,6 +29,8 @@ type live struct {
 	watch *watch
 	sent  atomic.Bool
 
+	unbind func() bool // from the session's end
+
 	// push takes a message of the server that belongs to this call. A
 	// connection that reads for many calls puts it in the call's queue.
 	push func(wire.Message)
@@ -125,6 +127,7 @@ func (l *live) finish() {
 	l.mu.Lock()
 	l.done = true
 	l.mu.Unlock()
+	l.unbind()
 	l.watch.stop()
 	l.notify.Lock() // wait for the one that runs
 	defer l.notify.Unlock()

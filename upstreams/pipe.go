@@ -158,7 +158,9 @@ func (p *pipe) cancelled(l *live) {
 	if l.x.Method == "initialize" {
 		return
 	}
+	p.notices.Add(1)
 	go func() {
+		defer p.notices.Add(-1)
 		ctx, cancel := context.WithTimeout(p.life, politeness)
 		defer cancel()
 		_, err := p.write(ctx, wire.Message{Method: "notifications/cancelled", Params: json.RawMessage(`{"requestId":` + l.id + `}`)}.Bytes())
@@ -275,6 +277,7 @@ func (p *pipe) broken(err error) {
 }
 
 func (p *pipe) close(ctx context.Context) {
+	p.flush(ctx)
 	p.broken(p.peer.fail("", KindConfig, false, errRetired, "%v", errRetired))
 	p.end()
 	p.shut(ctx)

@@ -2,6 +2,7 @@ package upstreams
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,20 +147,27 @@ func (c *streamable) post(ctx context.Context, body []byte, method, name string,
 		var counter *countingConn
 		var before int64
 		reused := false
+		var torn, h2 atomic.Bool // the request could not be written to its end; HTTP/2
 		trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
 			reused = i.Reused
 			if counter = counterOf(i.Conn); counter != nil {
 				before = counter.written.Load()
 			}
+			if t, ok := i.Conn.(*tls.Conn); ok {
+				h2.Store(t.ConnectionState().NegotiatedProtocol == "h2")
+			}
 			sent.Store(true)
+		}, WroteRequest: func(i httptrace.WroteRequestInfo) {
+			torn.Store(i.Err != nil)
 		}}
 		resp, err := c.client.Do(r.WithContext(httptrace.WithClientTrace(ctx, trace)))
 		if err == nil {
 			return resp, nil
 		}
-		if sent.Load() && counter != nil && counter.written.Load() == before {
-			sent.Store(false)
-			if reused && try == 0 && ctx.Err() == nil {
+		nothing := counter != nil && counter.written.Load() == before
+		if sent.Load() && (nothing || torn.Load() && !h2.Load()) {
+			sent.Store(false) // not even a whole request is there to be carried out
+			if nothing && reused && try == 0 && ctx.Err() == nil {
 				continue
 			}
 		}
@@ -209,14 +217,15 @@ func (c *streamable) initialized(ctx context.Context) error {
 func (c *streamable) setVersion(v string) { c.version = v }
 
 func (c *streamable) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, politeness)
+	defer cancel()
+	c.flush(ctx)
 	gone := errors.Is(c.why(), errGone)
 	c.lose(errRetired)
 	c.end()
 	if c.sid == "" || gone {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, politeness)
-	defer cancel()
 	r, err := c.newRequest(ctx, http.MethodDelete, nil, "", "")
 	if err != nil {
 		return
