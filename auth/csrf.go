@@ -22,8 +22,9 @@ const maxForm = 1 << 20
 // the session. It returns nil, ErrNoSession, or an *Error.
 //
 // The form is parsed; read its fields from r.PostForm afterwards. Pages with
-// forms must not be served with Referrer-Policy: no-referrer, since browsers
-// then send Origin: null.
+// forms are better served with Referrer-Policy: same-origin than no-referrer:
+// with the latter browsers hide the Origin, and ones too old to send
+// Sec-Fetch-Site are refused.
 func (a *Auth) CheckCSRF(r *http.Request) error {
 	s := a.state.Load()
 	_, want, err := a.Session(r)
@@ -38,7 +39,7 @@ func (a *Auth) CheckCSRF(r *http.Request) error {
 	default:
 		return refuse("the request was made by a page of another site")
 	}
-	if origins := r.Header.Values("Origin"); len(origins) > 0 {
+	if origins := r.Header.Values("Origin"); len(origins) > 0 && !hiddenOwn(origins[0], r) {
 		o, ok := canonicalOrigin(origins[0])
 		if len(origins) > 1 || !ok || !s.hosts.own(o, r) {
 			return refuse("the request was made by a page of another site")

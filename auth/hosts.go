@@ -87,6 +87,9 @@ func (h *hostRules) check(r *http.Request) *Error {
 	case 0:
 		return nil
 	case 1:
+		if hiddenOwn(origins[0], r) {
+			return nil
+		}
 		if o, ok := canonicalOrigin(origins[0]); ok && h.originOK(o, r) {
 			return nil
 		}
@@ -109,6 +112,14 @@ func (h *hostRules) originOK(origin string, r *http.Request) bool {
 	}
 	u, err := url.Parse(origin)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && isLoopback(u.Hostname())
+}
+
+// hiddenOwn reports whether the request is by a page of this very origin that
+// was served with Referrer-Policy: no-referrer. Browsers then send Origin:
+// null with its forms, as they do for pages without an origin, but say
+// same-origin in a header that no page can set (Fetch Metadata).
+func hiddenOwn(origin string, r *http.Request) bool {
+	return origin == "null" && r.Header.Get("Sec-Fetch-Site") == "same-origin"
 }
 
 // own reports whether the origin is that of the portal's own pages: the public

@@ -54,6 +54,16 @@ func (p *portal) handler() http.Handler {
 		}
 		fmt.Fprintf(w, "user=%s name=%s groups=%s kind=%s csrf=[%s]", who.ID, who.Name, strings.Join(who.Groups, ","), who.Kind, csrf)
 	})
+	mux.HandleFunc("GET /form", func(w http.ResponseWriter, r *http.Request) {
+		_, csrf, err := p.Session(r)
+		if err != nil {
+			p.ErrorPage(w, r, err)
+			return
+		}
+		w.Header().Set("Referrer-Policy", r.URL.Query().Get("policy"))
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<form method="post" action="/do"><input type="hidden" name="csrf" value="%s"><input type="hidden" name="what" value="it"><button>Go</button></form>`, csrf)
+	})
 	mux.HandleFunc("POST /do", func(w http.ResponseWriter, r *http.Request) {
 		if err := p.CheckCSRF(r); err != nil {
 			p.ErrorPage(w, r, err)
