@@ -14,8 +14,9 @@ type Config struct {
 	Warnings []string `yaml:"-"`
 
 	// sources are the files it was read from, with fingerprints of their
-	// content, so that WatchFrom knows what is new.
-	sources map[string]string
+	// content, so that WatchFrom knows what is new. A fingerprint of a short
+	// secret can be guessed, so it does not print itself either.
+	sources map[string]Secret
 
 	Name    string            `yaml:"name"`    // shown on the home page and to clients
 	Listen  string            `yaml:"listen"`  // host:port of the HTTP listener

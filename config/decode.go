@@ -23,7 +23,7 @@ type decoder struct {
 	written map[string]string   // texts as written, before substitution, by path
 	anchors map[string]ast.Node
 	aliases int               // followed so far
-	sources map[string]string // files read, with the fingerprint of their content; "" for unreadable
+	sources map[string]Secret // files read, with the fingerprint of their content; "" for unreadable
 }
 
 // maxAliases bounds how often aliases may be used, so that a small file cannot
@@ -34,7 +34,7 @@ func newDecoder(file string, env func(string) (string, bool)) *decoder {
 	return &decoder{
 		file: file, env: env, limits: limits(),
 		keys: map[string]position{}, values: map[string]position{},
-		broken: map[string]bool{}, written: map[string]string{}, anchors: map[string]ast.Node{}, sources: map[string]string{},
+		broken: map[string]bool{}, written: map[string]string{}, anchors: map[string]ast.Node{}, sources: map[string]Secret{},
 	}
 }
 

@@ -55,17 +55,17 @@ func Parse(path string, data []byte, env func(string) (string, bool)) (*Config, 
 
 // parse does the work of Parse and also returns what was read, with and
 // without success, for the watcher.
-func parse(path string, data []byte, env func(string) (string, bool)) (*Config, map[string]string, Errors) {
+func parse(path string, data []byte, env func(string) (string, bool)) (*Config, map[string]Secret, Errors) {
 	root, errs := syntax(path, data)
 	if len(errs) > 0 {
-		return nil, map[string]string{path: fingerprint(data)}, errs.within(string(data))
+		return nil, map[string]Secret{path: fingerprint(data)}, errs.within(string(data))
 	}
 	c := Defaults()
 	c.Path = path
 	d := newDecoder(path, env)
 	ast.Walk(collectAnchors{d}, root)
 	if _, empty := root.(*ast.NullNode); empty {
-		return nil, map[string]string{path: fingerprint(data)}, Errors{{File: path, Line: 1, Column: 1, Message: "the file is empty; write at least auth and servers, see docs/configuration.md"}}
+		return nil, map[string]Secret{path: fingerprint(data)}, Errors{{File: path, Line: 1, Column: 1, Message: "the file is empty; write at least auth and servers, see docs/configuration.md"}}
 	}
 	d.sources[path] = fingerprint(data)
 	d.decode(root, reflect.ValueOf(c).Elem(), place{}, position{1, 1})
@@ -90,7 +90,7 @@ func parse(path string, data []byte, env func(string) (string, bool)) (*Config, 
 
 // fingerprint identifies the content of a file without keeping it, since it
 // may be a secret.
-func fingerprint(data []byte) string {
+func fingerprint(data []byte) Secret {
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	return Secret(hex.EncodeToString(sum[:]))
 }

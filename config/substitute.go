@@ -71,7 +71,7 @@ func reference(s string) (string, int) {
 
 // readSecretFile returns the content of a file:/path secret without its
 // trailing newline, and its fingerprint. The error says what to do and never shows the content.
-func readSecretFile(path string) (content, sum string, err error) {
+func readSecretFile(path string) (content string, sum Secret, err error) {
 	if !filepath.IsAbs(path) {
 		return "", "", fmt.Errorf("file: needs an absolute path; write file:/path/to/secret")
 	}

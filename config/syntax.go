@@ -94,9 +94,11 @@ func parseTree(text string) (file *ast.File, err error) {
 			if tk.Position.Line != line {
 				dashes, line = 0, tk.Position.Line
 			}
-			dashes++
+			if depth == 0 { // inside brackets these do not nest
+				dashes++
+			}
 		}
-		if depth > maxDepth || dashes > maxDepth && depth == 0 || tk.Position.Column > 10000 {
+		if depth > maxDepth || dashes > maxDepth || tk.Position.Column > 10000 {
 			return nil, tooDeep{tk}
 		}
 	}

@@ -15,13 +15,14 @@ import (
 const (
 	settle   = 200 * time.Millisecond // quiet time after the last event before the file is read
 	backstop = 5 * time.Second        // reading without any event, for file systems that send none
+	patience = 5                      // settling times that a file may stay bad before it is reported
 )
 
 // Watch reports changes of the configuration file until ctx ends; it blocks.
 // It compares with the content at its start; WatchFrom, which compares with a
 // loaded configuration, misses nothing in between.
 func Watch(ctx context.Context, path string, log *slog.Logger, onChange func(*Config), onError func(error)) {
-	sources := map[string]string{}
+	sources := map[string]Secret{}
 	if data, err := readFile(path); err == nil {
 		_, sources, _ = parse(path, data, os.LookupEnv)
 	}
@@ -45,13 +46,13 @@ type watcher struct {
 	onError  func(error)
 	settle   time.Duration
 	backstop time.Duration
-	sources  map[string]string // last seen, good or bad
+	sources  map[string]Secret // last seen, good or bad
 	broken   string            // last error about reading the file itself
 	watched  map[string]bool   // paths given to fsnotify
 	ready    func()            // told when watching has begun
 }
 
-func newWatcher(path string, sources map[string]string, log *slog.Logger, onChange func(*Config), onError func(error)) *watcher {
+func newWatcher(path string, sources map[string]Secret, log *slog.Logger, onChange func(*Config), onError func(error)) *watcher {
 	return &watcher{
 		path: path, log: log, onChange: onChange, onError: onError,
 		settle: settle, backstop: backstop, sources: sources,
@@ -76,6 +77,7 @@ func (w *watcher) run(ctx context.Context) {
 	tick := time.NewTicker(w.backstop)
 	defer tick.Stop()
 	w.ready()
+	soon := true // quiet is running because of an event
 	for {
 		select {
 		case <-ctx.Done():
@@ -86,8 +88,15 @@ func (w *watcher) run(ctx context.Context) {
 				continue
 			}
 			// Which file an event names is not decisive: Kubernetes swaps a
-			// symbolic link beside the file, editors rename others onto it.
-			quiet.Reset(w.settle)
+			// symbolic link beside the file, editors rename others onto it. The
+			// first event starts the clock and later ones do not put it off: in
+			// a directory where something is always written (a store, an audit
+			// log) it would never be quiet. reload sees by itself when the file
+			// is still being written.
+			if !soon {
+				soon = true
+				quiet.Reset(w.settle)
+			}
 		case err, ok := <-failures:
 			if !ok {
 				failures = nil
@@ -100,7 +109,7 @@ func (w *watcher) run(ctx context.Context) {
 				quiet.Reset(w.settle)
 			}
 		case <-quiet.C:
-			if !w.reload() {
+			if soon = !w.reload(); soon {
 				quiet.Reset(w.settle)
 			}
 			if fs != nil {
@@ -124,7 +133,7 @@ func (w *watcher) changed() bool {
 }
 
 // current returns the fingerprint of a source now, "" if it cannot be read.
-func (w *watcher) current(path string) string {
+func (w *watcher) current(path string) Secret {
 	if path == w.path {
 		data, err := readFile(path)
 		if err != nil {
@@ -145,7 +154,7 @@ func (w *watcher) reload() bool {
 	before, _ := os.Stat(w.path)
 	data, err := readFile(w.path)
 	if err != nil {
-		w.sources = map[string]string{w.path: ""}
+		w.sources = map[string]Secret{w.path: ""}
 		if w.broken != err.Error() {
 			w.broken = err.Error()
 			w.onError(Errors{{File: w.path, Message: err.Error()}})
@@ -160,10 +169,14 @@ func (w *watcher) reload() bool {
 	}
 	// A file whose time stamp is fresher than the settling time may be half
 	// written: truncating and writing are two steps.
-	if age := time.Since(after.ModTime()); age >= 0 && age < w.settle {
+	age := time.Since(after.ModTime())
+	if age >= 0 && age < w.settle {
 		return false
 	}
 	c, sources, errs := parse(w.path, data, os.LookupEnv)
+	if len(errs) > 0 && age >= 0 && age < patience*w.settle {
+		return false // a bad file may be half of a good one, so it gets more time
+	}
 	w.sources = sources
 	if len(errs) > 0 {
 		w.onError(errs)

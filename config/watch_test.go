@@ -24,7 +24,7 @@ type watched struct {
 
 // watch starts watching. Reading without events is put off so far that only
 // events can be the reason of a report, unless backstop says otherwise.
-func watch(t *testing.T, path string, backstop time.Duration) *watched {
+func watch(t *testing.T, path string, settle time.Duration) *watched {
 	t.Helper()
 	c, err := Load(path)
 	if err != nil {
