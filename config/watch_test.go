@@ -23,7 +23,7 @@ type watched struct {
 }
 
 // watch starts watching. Reading without events is put off so far that only
-// events can be the reason of a report, unless backstop says otherwise.
+// events can be the reason of a report.
 func watch(t *testing.T, path string, settle time.Duration) *watched {
 	t.Helper()
 	c, err := Load(path)
@@ -35,7 +35,7 @@ func watch(t *testing.T, path string, settle time.Duration) *watched {
 	in := newWatcher(path, c.sources, log,
 		func(c *Config) { w.mu.Lock(); w.configs = append(w.configs, c); w.mu.Unlock() },
 		func(err error) { w.mu.Lock(); w.errs = append(w.errs, err); w.mu.Unlock() })
-	in.settle, in.backstop = 20*time.Millisecond, backstop
+	in.settle, in.backstop = settle, time.Hour
 	ready := make(chan struct{})
 	in.ready = func() { close(ready) }
 	ctx, cancel := context.WithCancel(context.Background())
@@ -87,7 +87,7 @@ func do(t *testing.T, err error) {
 	}
 }
 
-const never = time.Hour
+const quick = 20 * time.Millisecond
 
 // TestWatchWaysToReplace covers B170 and B172: every way in which editors and
 // tools replace a file is seen, again and again.
@@ -121,7 +121,7 @@ func TestWatchWaysToReplace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "portal.yaml")
 			write(t, path, named("start"))
-			w := watch(t, path, never)
+			w := watch(t, path, quick)
 			for i := range 4 {
 				next := fmt.Sprintf("version-%d", i)
 				replace(t, path, named(next))
@@ -147,7 +147,7 @@ func TestWatchKubernetes(t *testing.T) {
 	version(0)
 	path := filepath.Join(dir, "portal.yaml")
 	do(t, os.Symlink(filepath.Join("..data", "portal.yaml"), path))
-	w := watch(t, path, never)
+	w := watch(t, path, quick)
 	for n := 1; n < 5; n++ {
 		version(n)
 		w.sees(fmt.Sprintf("version-%d", n))
@@ -159,7 +159,7 @@ func TestWatchLinkTarget(t *testing.T) {
 	real, path := filepath.Join(t.TempDir(), "real.yaml"), filepath.Join(t.TempDir(), "portal.yaml")
 	write(t, real, named("start"))
 	do(t, os.Symlink(real, path))
-	w := watch(t, path, never)
+	w := watch(t, path, quick)
 	for i := range 3 {
 		next := fmt.Sprintf("version-%d", i)
 		write(t, real+".tmp", named(next))
@@ -171,7 +171,7 @@ func TestWatchLinkTarget(t *testing.T) {
 func TestWatchKeepsTheOldOnErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "portal.yaml")
 	write(t, path, named("start"))
-	w := watch(t, path, never)
+	w := watch(t, path, quick)
 
 	write(t, path, "authh: {mode: none}\nname: [a]\n")
 	w.wait("the errors", func() bool { _, n := w.counts(); return n == 1 })
@@ -192,7 +192,7 @@ func TestWatchKeepsTheOldOnErrors(t *testing.T) {
 func TestWatchSameContentIsNoChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "portal.yaml")
 	write(t, path, named("start"))
-	w := watch(t, path, never)
+	w := watch(t, path, settle)
 	do(t, os.Chtimes(path, time.Now(), time.Now()))
 	write(t, path, named("start"))
 	write(t, path+".tmp", named("start"))
@@ -209,7 +209,7 @@ func TestWatchSecretFile(t *testing.T) {
 	path, secret := filepath.Join(t.TempDir(), "portal.yaml"), filepath.Join(t.TempDir(), "token")
 	write(t, secret, "one")
 	write(t, path, named("x")+"servers: {a: {url: 'https://a.example.com', bearer: 'file:"+secret+"'}}\n")
-	w := watch(t, path, never)
+	w := watch(t, path, quick)
 	write(t, secret, "two")
 	w.wait("the new secret", func() bool {
 		w.mu.Lock()
