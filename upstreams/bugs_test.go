@@ -137,11 +137,9 @@ func TestB025_SessionForgotten(t *testing.T) {
 	}
 	listed := len(r.published("up"))
 
-	up.Down()
-	up.ForgetSessions()
-	up.Up()
 	runs.Store(0)
 	up.AddTool(upstreamtest.Tool("new"))
+	up.ForgetSessions()
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
@@ -167,6 +165,32 @@ func TestB025_SessionForgotten(t *testing.T) {
 			t.Error("initialize carries a session id")
 		}
 	}
+}
+
+func TestB025_ServerRestarts(t *testing.T) {
+	up := upstreamtest.New(t, upstreamtest.Options{})
+	var runs atomic.Int32
+	up.On("write", func(c *upstreamtest.Call) { runs.Add(1); c.Text("written") })
+	r := start(t, one(at(up)), nil)
+	r.ready()
+	r.must(tool("write", ""))
+	up.Down()
+	up.ForgetSessions()
+	up.Up()
+	runs.Store(0)
+	for range 20 {
+		// A call that met the dying connection has an unknown outcome, and is
+		// not sent again; the session is found out and replaced regardless.
+		if _, err := r.do(tool("write", "")); err != nil {
+			callError(t, err)
+			runs.Add(1)
+		}
+	}
+	if runs.Load() != 20 {
+		t.Errorf("20 calls ran %d times", runs.Load())
+	}
+	r.must(tool("write", ""))
+	until(t, "ready", func() bool { return r.status("up").State == Ready })
 }
 
 func TestB025_SessionForgottenWith400(t *testing.T) {

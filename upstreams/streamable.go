@@ -127,9 +127,9 @@ func (c *streamable) newRequest(ctx context.Context, verb string, body io.Reader
 // copy of the body to send it again on its own judgement.
 type onlyReader struct{ io.Reader }
 
-// post sends one message. The second result reports whether any byte of it may
-// have reached the server. A request that met a dead kept-alive connection
-// before a single byte was written is put on a fresh one.
+// post sends one message. sent is set while the whole of it may have reached
+// the server. A request that met a dead kept-alive connection and could not be
+// written to its end is put on a fresh one: half a request is none.
 func (c *streamable) post(ctx context.Context, body []byte, method, name string, extra http.Header, sent *atomic.Bool) (*http.Response, error) {
 	for try := 0; ; try++ {
 		r, err := c.newRequest(ctx, http.MethodPost, onlyReader{strings.NewReader(string(body))}, method, name)
@@ -166,8 +166,8 @@ func (c *streamable) post(ctx context.Context, body []byte, method, name string,
 		}
 		nothing := counter != nil && counter.written.Load() == before
 		if sent.Load() && (nothing || torn.Load() && !h2.Load()) {
-			sent.Store(false) // not even a whole request is there to be carried out
-			if nothing && reused && try == 0 && ctx.Err() == nil {
+			sent.Store(false)
+			if reused && try == 0 && ctx.Err() == nil {
 				continue
 			}
 		}
