@@ -25,7 +25,7 @@ func (h *hostRules) cors(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	out.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	out.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name, MCP-Portal-Optimize-Context")
+	out.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name")
 	out.Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true
