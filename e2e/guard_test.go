@@ -19,7 +19,7 @@ import (
 // victims are destructive tools: one that says so, and one that claims to be
 // read-only.
 var victims = []struct{ tool, args, alias string }{
-	{"billing_invoice_void", `{"id":"in_b05e6d6fd5aa"}`, "billing.invoice_void"},
+	{"billing_invoice_void", `{"id":"in_1b2904c80dc5"}`, "billing.invoice_void"},
 	{"crm_contact_delete", `{"id":"53025"}`, "crm.contact_delete"},
 }
 
@@ -27,7 +27,7 @@ var victims = []struct{ tool, args, alias string }{
 func alive(t *testing.T, p *process) {
 	t.Helper()
 	s := connect(t, p, legacy, "", nil)
-	if got := text(t, call(t, s, "billing_invoice_get", map[string]any{"id": "in_b05e6d6fd5aa"})); !strings.Contains(got, `"paid"`) {
+	if got := text(t, call(t, s, "billing_invoice_get", map[string]any{"id": "in_1b2904c80dc5"})); !strings.Contains(got, `"open"`) {
 		t.Fatalf("the invoice was changed: %s", got)
 	}
 	if got := call(t, s, "crm_contact_get", map[string]any{"id": "53025"}); got.IsError || !strings.Contains(text(t, got), "53025") {
@@ -108,7 +108,7 @@ func TestApproveByElicitation(t *testing.T) {
 		asked := 0
 		opt := &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			asked++
-			for _, want := range []string{"billing", "invoice_void", "in_b05e6d6fd5aa"} {
+			for _, want := range []string{"billing", "invoice_void", "in_1b2904c80dc5"} {
 				if !strings.Contains(r.Params.Message, want) {
 					t.Errorf("era %s: the question does not show %s: %s", e, want, r.Params.Message)
 				}
@@ -117,11 +117,11 @@ func TestApproveByElicitation(t *testing.T) {
 		}}
 		s := connect(t, p, e, "", opt)
 		for i := 1; i <= 2; i++ {
-			res := call(t, s, "billing_invoice_void", map[string]any{"id": "in_b05e6d6fd5aa"})
+			res := call(t, s, "billing_invoice_void", map[string]any{"id": "in_1b2904c80dc5"})
 			if asked != i {
 				t.Errorf("era %s: asked %d times for %d calls: one approval must release one call", e, asked, i)
 			}
-			if i == 1 && res.IsError {
+			if i == 1 && (res.IsError || !strings.Contains(text(t, res), "void")) {
 				t.Errorf("era %s: the approved call failed: %s", e, text(t, res))
 			}
 		}
@@ -254,7 +254,7 @@ func TestPausedCodeGoesOn(t *testing.T) {
 		}
 
 		res = call(t, s, "portal_execute", map[string]any{"code": `
-			try { await chat.message_post({channel_id: 'C000', text: 'no'}); return 'posted' } catch (e) { return e.code }`})
+			try { await chat.message_post({channel_id: 'C000', text: 'no ` + string(e) + `'}); return 'posted' } catch (e) { return e.code }`})
 		b, _ = json.Marshal(res.StructuredContent)
 		if err := json.Unmarshal(b, &paused); err != nil || paused.Status != "paused" {
 			t.Fatalf("era %s: %s", e, text(t, res))

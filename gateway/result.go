@@ -78,7 +78,7 @@ func (g *Gateway) outcomeResult(r *request, made string, out *codemode.Outcome) 
 			o = append(o, wire.Field{Key: "value", Value: value})
 		}
 		if cut {
-			o = append(o, wire.Field{Key: "cut", Value: wire.Quote(note.String())})
+			o = append(o, wire.Field{Key: "cut", Value: wire.Quote(cutNote(note))})
 		}
 	}
 	var notes []string
@@ -106,6 +106,20 @@ func (g *Gateway) outcomeResult(r *request, made string, out *codemode.Outcome) 
 		res = append(res, wire.Field{Key: "isError", Value: json.RawMessage("true")})
 	}
 	return res.Bytes()
+}
+
+// cutNote says what the value lost to the budget.
+func cutNote(c codemode.Cut) string {
+	var lost []string
+	for _, x := range []struct {
+		n    int
+		what string
+	}{{c.Items, "list items"}, {c.Fields, "fields"}, {c.Characters, "characters of texts"}} {
+		if x.n > 0 {
+			lost = append(lost, fmt.Sprintf("%d %s", x.n, x.what))
+		}
+	}
+	return fmt.Sprintf("The value was too large and was cut: %s are left out, %d of %d bytes are shown.", strings.Join(lost, ", "), c.Kept, c.Bytes)
 }
 
 func textBlock(s string) json.RawMessage {

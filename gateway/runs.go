@@ -22,6 +22,10 @@ const (
 	// portal_execute {resume} waits so long for a decision before it answers
 	// that there is none yet.
 	resumeWait = 15 * time.Second
+	// Runs that wait with nobody attached, each with a sandbox process of its
+	// own: beyond these the one waiting longest is ended.
+	pausedPerUser = 8
+	pausedInAll   = 32
 )
 
 // runs are the scripts under way in this process. A run that waits for a
@@ -159,11 +163,7 @@ func (x *run) waits() (list map[string]*writeguard.Approval, idle bool, changed 
 
 // attend answers a request with the end of the run, or with what it waits for.
 func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessage, *wire.Error) {
-	defer func() {
-		x.mu.Lock()
-		x.attached, x.left = false, g.now()
-		x.mu.Unlock()
-	}()
+	defer g.runs.detach(x)
 	form, _ := r.elicits()
 	asking := map[string]chan struct{}{}
 	for {
@@ -290,6 +290,46 @@ func (s *runs) attach(owner, id string) (*run, error) {
 	return x, nil
 }
 
+// detach lets go of a run. If it goes on waiting it counts among the paused
+// ones, of which there may only be so many.
+func (s *runs) detach(x *run) {
+	x.mu.Lock()
+	x.attached, x.left = false, s.g.now()
+	x.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		var oldest, oldestOwn *run
+		all, own := 0, 0
+		for _, y := range s.all {
+			y.mu.Lock()
+			attached, left := y.attached, y.left
+			y.mu.Unlock()
+			if attached {
+				continue
+			}
+			all++
+			if oldest == nil || left.Before(oldest.left) {
+				oldest = y
+			}
+			if y.req.who.ID == x.req.who.ID {
+				own++
+				if oldestOwn == nil || left.Before(oldestOwn.left) {
+					oldestOwn = y
+				}
+			}
+		}
+		victim := oldest
+		if own > pausedPerUser {
+			victim = oldestOwn
+		} else if all <= pausedInAll {
+			return
+		}
+		victim.cancel(errors.New("the run was ended: too many runs of this portal wait for approvals"))
+		delete(s.all, victim.id)
+	}
+}
+
 // sweep ends runs that nobody came back for.
 func (s *runs) sweep() {
 	s.mu.Lock()
@@ -408,9 +448,7 @@ func (g *Gateway) resumeWithAnswers(ctx context.Context, r *request, id string) 
 	if dismissed > 0 && dismissed == len(list) {
 		// The user closed the form without a choice. Asking again at once
 		// would only annoy; the web page still takes the decision.
-		x.mu.Lock()
-		x.attached, x.left = false, g.now()
-		x.mu.Unlock()
+		g.runs.detach(x)
 		return g.pausedResult(x, list), nil
 	}
 	// Let the decisions reach the run before looking at what it waits for.

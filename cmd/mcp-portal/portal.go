@@ -118,8 +118,16 @@ func (p *portal) reload(next *config.Config) {
 		return
 	}
 	p.registry.SetCatalog(next.Catalog)
-	p.registry.SetServers(next.Servers)
+	// The old connections end before the registry forgets their lists, so that
+	// none of them can report after it; what the new ones have said meanwhile
+	// is said again.
 	p.manager.Apply(next.Servers)
+	p.registry.SetServers(next.Servers)
+	for _, id := range append(append(change.Added, change.Reconnect...), change.Toggled...) {
+		if c, ok := p.manager.Catalogue(id); ok {
+			p.registry.Update(id, c)
+		}
+	}
 	p.cfg = next
 	p.log.Info("configuration reloaded", "added", change.Added, "removed", change.Removed, "reconnected", change.Reconnect, "changed", change.Toggled, "sections", change.Sections)
 	if restart := restartSections(change); len(restart) > 0 {
@@ -160,6 +168,12 @@ func (p *portal) close(drain time.Duration) {
 		p.manager.Close(ctx)
 	}
 	if p.registry != nil {
+		// What was listed a moment ago is to be there at the next start.
+		flush, done := context.WithTimeout(context.Background(), 2*time.Second)
+		if err := p.registry.Flush(flush); err != nil {
+			p.log.Warn("some catalogues are not in the store, they will be listed anew", "error", err)
+		}
+		done()
 		p.registry.Close()
 	}
 	p.stop()
