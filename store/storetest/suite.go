@@ -46,6 +46,9 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t)
 			t.Cleanup(func() { _ = s.Close() })
+			// A machine that stalls for a second while the store opens makes
+			// it start degraded, as it should.
+			Eventually(t, "the store works", func() bool { return !s.Status().Degraded })
 			c.test(t, s)
 		})
 	}
