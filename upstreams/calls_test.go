@@ -392,3 +392,57 @@ func TestLiteralServerInfoAndDisabled(t *testing.T) {
 		t.Error("a disabled server was listed")
 	}
 }
+
+func TestListenOfACaller(t *testing.T) {
+	up := upstreamtest.New(t, upstreamtest.Options{Era: upstreamtest.Modern, Handle: func(c *upstreamtest.Call) bool {
+		if c.Method != methodListen || !strings.Contains(string(c.Params), "mem://x") {
+			return false
+		}
+		for range 3 {
+			time.Sleep(100 * time.Millisecond) // beyond the idle deadline in all
+		}
+		c.Notify("notifications/resources/updated", `{"uri":"mem://x"}`)
+		c.Result(`{"resultType":"complete"}`)
+		return true
+	}})
+	var mine, global atomic.Int32
+	r := start(t, one(config.Server{URL: up.URL, CallTimeout: 200 * time.Millisecond}), func(o *Options) {
+		o.OnNotification = func(string, string, string, string, json.RawMessage) { global.Add(1) }
+	})
+	r.ready()
+	r.must(&Call{Method: methodListen, Params: json.RawMessage(`{"notifications":{"resourceSubscriptions":["mem://x"]}}`), User: "ann",
+		Notify: func(method string, _ json.RawMessage) {
+			if method == "notifications/resources/updated" {
+				mine.Add(1)
+			}
+		}})
+	if mine.Load() != 1 || global.Load() != 0 {
+		t.Errorf("%d notices to the caller, %d to everybody", mine.Load(), global.Load())
+	}
+}
+
+func TestNotificationsOfNoCall(t *testing.T) {
+	up := upstreamtest.New(t, upstreamtest.Options{})
+	up.On("touch", func(c *upstreamtest.Call) {
+		c.Notify("notifications/resources/updated", `{"uri":"mem://x"}`)
+		c.Notify("notifications/message", `{"level":"info","data":1.10}`)
+		c.Text("ok")
+	})
+	got := make(chan string, 10)
+	r := start(t, one(at(up)), func(o *Options) {
+		o.OnNotification = func(server, user, session, method string, p json.RawMessage) {
+			got <- strings.Join([]string{server, user, session, method, string(p)}, " ")
+		}
+	})
+	r.ready()
+	var log []string
+	c := tool("touch", "")
+	c.Notify = func(method string, p json.RawMessage) { log = append(log, method+" "+string(p)) }
+	r.must(c)
+	if g := <-got; g != `up ann s1 notifications/resources/updated {"uri":"mem://x"}` {
+		t.Errorf("%s", g)
+	}
+	if strings.Join(log, "|") != `notifications/message {"level":"info","data":1.10}` {
+		t.Errorf("%q", log)
+	}
+}

@@ -89,6 +89,7 @@ func inList(method string, err error) error {
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	out := *ce
+	out.Sent = false // listing twice does no harm
 	out.Problem.Message = method + ": " + out.Problem.Message
 	return &out
 }

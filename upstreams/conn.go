@@ -143,7 +143,12 @@ func (s *session) own(l *live, m wire.Message, reply func(wire.Message)) {
 		l.ask(m, reply)
 	case global(m.Method):
 		l.watch.touch()
-		s.tell(m)
+		if l.x.Method != methodListen || l.x.internal || strings.HasSuffix(m.Method, "/list_changed") {
+			s.tell(m)
+		}
+		if l.x.Method == methodListen && !l.x.internal {
+			l.deliver(m.Method, m.Params)
+		}
 	default:
 		l.deliver(m.Method, m.Params)
 	}
@@ -164,6 +169,10 @@ func (s *session) stray(m wire.Message, reply func(wire.Message)) {
 		s.log.Warn("the server asks while no call, or calls of several users, are in flight: refused", "method", s.peer.clean(m.Method))
 		reply(wire.Message{ID: m.ID, Error: wire.Errorf(wire.CodeMethodNotFound, "%s cannot be tied to a call: ask while one call is in flight", m.Method)})
 	case global(m.Method):
+		if l := s.inflight.byToken(tokenText(wire.Meta(m.Params, wire.MetaSubscriptionID))); l != nil && l.x.Method == methodListen {
+			l.push(m) // on a pipe, the notices of a listen request
+			return
+		}
 		s.tell(m)
 	case m.Method == "notifications/progress":
 		if l := s.inflight.byToken(progressToken(m.Params)); l != nil {
@@ -192,6 +201,10 @@ func (s *session) tell(m wire.Message) {
 		s.events.notify(m.Method, m.Params)
 	}
 }
+
+// methodListen opens a stream of notices (2026-07-28). A caller's own one has no
+// deadline, and its notices go to the caller.
+const methodListen = "subscriptions/listen"
 
 // global reports whether a notification concerns the server, not a call, even
 // when it comes on a call's stream.

@@ -8,11 +8,14 @@
 //	      ├─ main conn: lists, notices; also calls when nothing is per user
 //	      └─ pool of conns for calls, one per user or session (pool.go, calls.go)
 //	   conn ── one session with a server (conn.go), made by dial.go
-//	      ├─ streamable: one HTTP exchange per call (streamable.go, exchange.go, stream.go)
+//	      ├─ streamable: one HTTP exchange per call (streamable.go, exchange.go,
+//	   │     standalone.go)
 //	      └─ pipe: messages both ways, answers by id (pipe.go)
 //	           over sse.go (GET stream and POSTs) or stdio.go (a child process)
 //	   live ── one call in flight: its token, its deadline, the questions the
 //	           server asks during it (live.go, deadline.go)
+//
+// What is said about failures, and what is kept out of it: problem.go.
 //
 // What may go wrong with one call stays with that call: an answer that cannot
 // be understood never closes a session that others use. What was handed to the

@@ -36,7 +36,7 @@ func (s *server) listen(c conn) (stop func()) {
 		b := &backoff{min: s.opts.BackoffMin, max: s.opts.BackoffMax}
 		for ctx.Err() == nil && c.why() == nil {
 			started := time.Now()
-			_, err := c.do(ctx, internal("subscriptions/listen", params, timing{}))
+			_, err := c.do(ctx, internal(methodListen, params, timing{}))
 			if ctx.Err() != nil {
 				return
 			}

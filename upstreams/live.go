@@ -146,8 +146,12 @@ func progressToken(params json.RawMessage) string {
 	if err != nil {
 		return ""
 	}
-	return strings.Trim(string(o.Get(wire.MetaProgressToken)), `"`)
+	return tokenText(o.Get(wire.MetaProgressToken))
 }
+
+// tokenText is a token of ours as servers give it back: a number, or that
+// number as a string.
+func tokenText(raw json.RawMessage) string { return strings.Trim(string(raw), `"`) }
 
 // inflight are the calls in flight on one connection, oldest first.
 type inflight struct {

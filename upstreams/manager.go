@@ -30,10 +30,14 @@ type Options struct {
 	// credentials of another kind. The base never sends a request twice.
 	RoundTripper func(server string, base http.RoundTripper) http.RoundTripper
 
-	OnStatus       func(Status)                                                       // at every change
-	OnCatalogue    func(server string, c *Catalogue)                                  // after every full listing
-	OnListChanged  func(server string)                                                // the server said that it changed; a listing follows by itself
-	OnNotification func(server, user, session, method string, params json.RawMessage) // what belongs to no call; user and session may be empty
+	OnStatus      func(Status)                      // at every change
+	OnCatalogue   func(server string, c *Catalogue) // after every full listing
+	OnListChanged func(server string)               // the server said that it changed; a listing follows by itself; must not block
+
+	// OnNotification gets what belongs to no call: updated resources, messages
+	// of a session. User and session are empty unless it came on a session of
+	// theirs. The reader of the connection calls it: it must not block.
+	OnNotification func(server, user, session, method string, params json.RawMessage)
 
 	Poll            time.Duration // backstop listing, default 5m
 	BackoffMin      time.Duration // first pause after a failure, default 1s

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -225,6 +226,31 @@ func TestSessionsAreCapped(t *testing.T) {
 	wg.Wait()
 	r.must(as("eve", tool("echo", ""))) // makes room
 	until(t, "the third is closed", func() bool { return up.Sessions() == 3 })
+}
+
+func TestSessionClosedWhileItIsMade(t *testing.T) {
+	gate := make(chan struct{})
+	var inits atomic.Int32
+	up := upstreamtest.New(t, upstreamtest.Options{Handle: func(c *upstreamtest.Call) bool {
+		if c.Method == "initialize" && inits.Add(1) == 2 {
+			<-gate
+		}
+		return false
+	}})
+	r := start(t, one(at(up)), nil)
+	r.ready()
+	ctx, cancel := context.WithCancel(context.Background())
+	u, _ := r.Get("up")
+	done := make(chan error, 1)
+	go func() { _, err := u.Do(ctx, tool("echo", "")); done <- err }()
+	until(t, "the session is being made", func() bool { return inits.Load() == 2 })
+	cancel()
+	if ce := callError(t, <-done); ce.Sent || ce.Problem.Kind != KindCancelled {
+		t.Errorf("%+v", ce)
+	}
+	r.CloseSession("ann", "s1")
+	close(gate)
+	until(t, "it is closed as soon as it is there", func() bool { return up.Count("DELETE") == 1 && up.Sessions() == 1 })
 }
 
 func TestNoisyServerIsNotListedAllTheTime(t *testing.T) {

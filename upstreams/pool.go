@@ -138,6 +138,9 @@ func (p *pool) create(s *slot, c *Call) {
 		s.since = time.Now()
 	}
 	close(s.ready)
+	if s.drop && s.users == 0 { // closed while it was being made
+		p.endLocked(s)
+	}
 }
 
 // roomLocked makes room for one more session by ending the one idle longest.
@@ -198,7 +201,7 @@ func (p *pool) closeSession(user, session string) {
 	defer p.mu.Unlock()
 	for k, s := range p.slots {
 		if k.user == user && k.session == session {
-			p.removeReadyLocked(k, s)
+			p.removeLocked(k, s)
 		}
 	}
 }
