@@ -331,23 +331,6 @@ func (g *Gateway) bySession(w http.ResponseWriter, r *http.Request) (*auth.Princ
 	return who, s, true
 }
 
-// cors lets browser clients of accepted origins read answers. GuardHost has
-// refused the others.
-func (g *Gateway) cors(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if o := r.Header.Get("Origin"); o != "" {
-			h := w.Header()
-			h.Set("Access-Control-Allow-Origin", o)
-			h.Add("Vary", "Origin")
-			h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS")
-			h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name")
-			h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
-			h.Set("Access-Control-Max-Age", "600")
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // fail answers with a JSON-RPC error before any stream has begun.
 func fail(w http.ResponseWriter, status int, id json.RawMessage, e *wire.Error) {
 	if status == http.StatusServiceUnavailable {

@@ -138,13 +138,9 @@ func (g *Gateway) Handler() http.Handler {
 	r.Get("/readyz", g.readyz)
 	r.Group(func(r chi.Router) {
 		r.Use(g.opt.Auth.GuardHost)
-		r.Route("/mcp", func(r chi.Router) {
-			r.Use(g.cors)
-			r.Post("/", g.post)
-			r.Get("/", g.get)
-			r.Delete("/", g.del)
-			r.Options("/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-		})
+		r.Post("/mcp", g.post)
+		r.Get("/mcp", g.get)
+		r.Delete("/mcp", g.del)
 		meta := g.opt.Auth.Metadata()
 		r.Handle("/.well-known/oauth-protected-resource", meta)
 		r.Handle("/.well-known/oauth-protected-resource/mcp", meta)
