@@ -34,7 +34,7 @@ type target struct {
 
 func (t *target) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&t.url, "url", "", "address of a running portal, e.g. http://127.0.0.1:8080/mcp")
+	f.StringVar(&t.url, "url", "", "address of a running portal (default $MCP_PORTAL_URL, else http://127.0.0.1:8080/mcp)")
 	f.StringVar(&t.token, "token", os.Getenv("MCP_PORTAL_TOKEN"), "bearer token for --url (default $MCP_PORTAL_TOKEN)")
 	f.StringVarP(&t.config, "config", "c", "", "configuration file: a portal is started for this command, on loopback, with a store of its own")
 	f.StringVar(&t.user, "user", "", "with --config: see and act as this user")
@@ -45,11 +45,14 @@ func (t *target) flags(cmd *cobra.Command) {
 // connect returns a session in the given mode, and a function that ends it and
 // whatever was started for it.
 func (t *target) connect(ctx context.Context, query string) (*mcp.ClientSession, func(), error) {
-	if (t.url == "") == (t.config == "") {
-		if t.url != "" {
-			return nil, nil, errors.New("give --url or --config, not both")
+	switch {
+	case t.url != "" && t.config != "":
+		return nil, nil, errors.New("give --url or --config, not both")
+	case t.config != "":
+	case t.url == "":
+		if t.url = os.Getenv("MCP_PORTAL_URL"); t.url == "" {
+			t.url = "http://127.0.0.1:8080/mcp"
 		}
-		t.url = "http://127.0.0.1:8080/mcp"
 	}
 	end := func() {}
 	address := t.url
