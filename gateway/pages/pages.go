@@ -102,6 +102,8 @@ func (p *Pages) span(t time.Time) string {
 	}
 	var s string
 	switch {
+	case d < time.Second:
+		return "just now"
 	case d < time.Minute:
 		s = fmt.Sprintf("%d s", int(d.Seconds()))
 	case d < time.Hour:
