@@ -68,6 +68,8 @@ type session struct {
 	log      *slog.Logger
 	max      int64 // bytes of one message
 	info     json.RawMessage
+	caps     json.RawMessage // of the client that the session was begun for
+	personal bool            // begun for one user, by a call that follows
 	events   events
 	seq      atomic.Int64
 	inflight inflight
@@ -116,6 +118,11 @@ func (s *session) lose(err error) {
 // for it that came outside its own stream.
 func (s *session) begin(ctx context.Context, x exchange, version string, push func(*live, wire.Message)) (*live, []byte, error) {
 	id := s.seq.Add(1)
+	if x.internal {
+		own := *x.Call
+		own.Capabilities = s.caps
+		x.Call = &own
+	}
 	body, token, err := request(x.Call, id, version, s.info)
 	if err != nil {
 		return nil, nil, s.peer.fail(x.Name, KindProtocol, false, err, "the params of %s cannot be sent: %v", x.Method, err)
@@ -166,8 +173,7 @@ func (s *session) stray(m wire.Message, reply func(wire.Message)) {
 			l.ask(m, reply)
 			return
 		}
-		s.log.Warn("the server asks while no call, or calls of several users, are in flight: refused", "method", s.peer.clean(m.Method))
-		reply(wire.Message{ID: m.ID, Error: wire.Errorf(wire.CodeMethodNotFound, "%s cannot be tied to a call: ask while one call is in flight", m.Method)})
+		go s.orphan(m, reply)
 	case global(m.Method):
 		if l := s.inflight.byToken(tokenText(wire.Meta(m.Params, wire.MetaSubscriptionID))); l != nil && l.x.Method == methodListen {
 			l.push(m) // on a pipe, the notices of a listen request
@@ -189,6 +195,20 @@ func (s *session) stray(m wire.Message, reply func(wire.Message)) {
 		}
 		s.tell(m)
 	}
+}
+
+// orphan takes a question that came while no call, or calls of several users,
+// were in flight. Some servers ask as soon as a session begins: the call that
+// it was begun for is about to come.
+func (s *session) orphan(m wire.Message, reply func(wire.Message)) {
+	for end := time.Now().Add(2 * time.Second); s.personal && time.Now().Before(end) && s.life.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		if l := s.inflight.newest(); l != nil {
+			l.ask(m, reply)
+			return
+		}
+	}
+	s.log.Info("a question of the server cannot be tied to one call: refused", "method", s.peer.clean(m.Method))
+	reply(wire.Message{ID: m.ID, Error: wire.Errorf(wire.CodeMethodNotFound, "%s cannot be tied to a call: ask while one call is in flight", m.Method)})
 }
 
 // tell reports what concerns no call.

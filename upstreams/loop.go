@@ -133,7 +133,7 @@ func (s *server) connect(ctx context.Context) (conn, error) {
 	}
 	var tried []string
 	for _, t := range ts {
-		c, err := s.dial(ctx, t, s.opts.ClientInfo, nil, notify)
+		c, err := s.dial(ctx, t, s.opts.ClientInfo, s.opts.Capabilities, false, notify)
 		if err == nil {
 			t.legacy = !c.hello().modern()
 			s.mu.Lock()

@@ -26,6 +26,12 @@ type Options struct {
 	// MCP). Nil: mcp-portal.
 	ClientInfo json.RawMessage
 
+	// Capabilities are those of the sessions that the portal begins for itself,
+	// for listing and for servers shared by all (ClientCapabilities of MCP).
+	// Some servers list certain tools only to clients that can be asked, so nil
+	// is: elicitation, sampling and roots. Sessions of users have their client's.
+	Capabilities json.RawMessage
+
 	// RoundTripper wraps the HTTP transport of one server, for metrics or
 	// credentials of another kind. The base never sends a request twice.
 	RoundTripper func(server string, base http.RoundTripper) http.RoundTripper
@@ -61,6 +67,9 @@ func (o *Options) fill() {
 	}
 	if o.ClientInfo == nil {
 		o.ClientInfo = json.RawMessage(`{"name":"mcp-portal","version":"1"}`)
+	}
+	if o.Capabilities == nil {
+		o.Capabilities = json.RawMessage(`{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`)
 	}
 	def(&o.Limits.ConnectTimeout, 20*time.Second)
 	def(&o.Limits.CallTimeout, time.Minute)

@@ -87,7 +87,7 @@ func newServer(cfg config.Server, opts *Options, changed func()) *server {
 				opts.OnNotification(cfg.ID, c.User, c.Session, method, params)
 			}
 		}
-		return s.dial(ctx, *t, info, c.Capabilities, notify)
+		return s.dial(ctx, *t, info, c.Capabilities, true, notify)
 	})
 	s.loop, s.stopLoop = context.WithCancel(context.Background())
 	return s
@@ -112,7 +112,7 @@ func (s *server) timing() timing {
 
 // dial makes one session: with the server as a whole (info and caps of the
 // portal) or for one user. ctx bounds the making only.
-func (s *server) dial(ctx context.Context, t target, info, caps json.RawMessage, notify func(string, json.RawMessage)) (conn, error) {
+func (s *server) dial(ctx context.Context, t target, info, caps json.RawMessage, personal bool, notify func(string, json.RawMessage)) (conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.connectTimeout(), lateConnect(s.connectTimeout()))
 	defer cancel()
 	sess := newSession(s.peer, s.log, s.limits.Message, info, events{
@@ -120,6 +120,7 @@ func (s *server) dial(ctx context.Context, t target, info, caps json.RawMessage,
 		doubt:       func() { s.nudge(false) },
 		notify:      notify,
 	})
+	sess.caps, sess.personal = caps, personal
 	finish := func(c interface {
 		conn
 		negotiator

@@ -4,7 +4,8 @@
 // client side that it tests, except the JSON helpers of wire.
 //
 //	offer.go   what the server offers, and the lists, page by page
-//	http.go    the HTTP server: sessions, streams, going down and up
+//	http.go    the HTTP server: sessions, counting, going down and up
+//	stream.go  the streams for notices of both eras
 //	call.go    one request as a handler sees it, with every way to answer
-//	stdio.go   the child process
+//	stdio.go   the child process (sleeper.go: and its own child)
 package upstreamtest

@@ -1,7 +1,6 @@
 package upstreamtest
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -65,6 +63,7 @@ type Server struct {
 	cancelled []string
 	seen      []Seen
 	listeners map[chan string]string // modern listen streams
+	onStream  func(session string)
 }
 
 // Seen is one request that arrived.
@@ -186,6 +185,26 @@ func (s *Server) push(session, msg string) int {
 		}
 	}
 	return n
+}
+
+// OnStream is called whenever a session opens its standalone stream.
+func (s *Server) OnStream(f func(session string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onStream = f
+}
+
+// AskSession puts a question on the standalone stream of a session, outside any
+// call, and waits for the answer.
+func (s *Server) AskSession(session, method, params string) (wire.Message, error) {
+	id, ch := s.question()
+	s.push(session, `{"jsonrpc":"2.0","id":`+string(wire.Quote(id))+`,"method":"`+method+`","params":`+params+`}`)
+	select {
+	case m := <-ch:
+		return m, nil
+	case <-time.After(20 * time.Second):
+		return wire.Message{}, fmt.Errorf("%s was not answered", method)
+	}
 }
 
 // Count is how many requests with the method arrived; for a tool's calls give
@@ -421,60 +440,4 @@ func (s *Server) initialize(c *Call) {
 		c.w.Header().Set(wire.HeaderSessionID, id)
 	}
 	c.Result(`{"protocolVersion":"2025-11-25","capabilities":` + s.opts.Caps + `,"serverInfo":{"name":"fake","version":"1.0"},"instructions":"test"}`)
-}
-
-// get is the standalone stream of a session.
-func (s *Server) get(w http.ResponseWriter, r *http.Request, sid string) {
-	if last := r.Header.Get(wire.HeaderLastEventID); strings.HasPrefix(last, "resume-") {
-		c := &Call{Method: "GET", Params: wire.Quote(last), Header: r.Header, Session: sid, ctx: r.Context(), s: s, w: w}
-		if s.opts.Handle != nil && s.opts.Handle(c) {
-			return
-		}
-	}
-	s.mu.Lock()
-	ss := s.sessions[sid]
-	s.mu.Unlock()
-	switch {
-	case s.opts.Era == Modern || s.opts.NoGET || s.opts.NoSession:
-		w.WriteHeader(http.StatusMethodNotAllowed)
-		return
-	case ss == nil:
-		w.WriteHeader(http.StatusNotFound)
-		return
-	}
-	ch := make(chan string)
-	s.mu.Lock()
-	s.listeners[ch] = sid // counted only; messages come through the session
-	s.mu.Unlock()
-	defer func() { s.mu.Lock(); delete(s.listeners, ch); s.mu.Unlock() }()
-	w.Header().Set("Content-Type", wire.TypeEventStream)
-	w.WriteHeader(http.StatusOK)
-	_ = http.NewResponseController(w).Flush()
-	pump(r.Context(), w, ss.out)
-}
-
-// listen is subscriptions/listen.
-func (s *Server) listen(c *Call) {
-	ch := make(chan string, 100)
-	c.Notify("notifications/subscriptions/acknowledged", `{"notifications":{"toolsListChanged":true}}`)
-	s.mu.Lock()
-	s.listeners[ch] = ""
-	s.mu.Unlock()
-	defer func() { s.mu.Lock(); delete(s.listeners, ch); s.mu.Unlock() }()
-	pump(c.ctx, c.w, ch)
-}
-
-func pump(ctx context.Context, w http.ResponseWriter, ch <-chan string) {
-	for {
-		select {
-		case msg, ok := <-ch:
-			if !ok {
-				return
-			}
-			_, _ = io.WriteString(w, "data: "+msg+"\n\n")
-			_ = http.NewResponseController(w).Flush()
-		case <-ctx.Done():
-			return
-		}
-	}
 }
