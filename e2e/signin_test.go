@@ -191,6 +191,9 @@ servers:
 		if res := call(t, s, "dns_zones_list", nil); res.IsError {
 			t.Errorf("era %s: %s", e, text(t, res))
 		}
+		if res := call(t, s, "dns_record_delete", map[string]any{"zone_id": "x", "record_id": "y"}); !res.IsError || !strings.Contains(text(t, res), "person") {
+			t.Errorf("era %s: a machine's destructive call: %s", e, text(t, res))
+		}
 		if res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "dns_records_list", Arguments: map[string]any{"zone_id": "x"}}); err == nil && !res.IsError {
 			t.Errorf("era %s: the machine called a tool outside its token", e)
 		}

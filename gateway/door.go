@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/audit"
+	"github.com/mcp-portal/mcp-portal/auth"
 	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/upstreams"
 	"github.com/mcp-portal/mcp-portal/wire"
@@ -72,6 +73,10 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 	switch d.Action {
 	case writeguard.Allow:
 	case writeguard.Approve:
+		if p.req.who.Kind == auth.KindService {
+			// Its client would only answer for itself.
+			return nil, &refusal{status: "denied", message: fmt.Sprintf("Refused: %s on server %s needs a person's approval (%s), and a service token is no person. Nothing was sent. Ask the administrator for a guard rule that allows it.", t.Name, t.Server, d.Rule)}
+		}
 		resumed, err := g.continuation(ctx, p, t, args)
 		if err != nil {
 			return nil, err

@@ -83,7 +83,7 @@ func TestHeaders(t *testing.T) {
 	} {
 		_, w := get(t, page)
 		h := w.Header()
-		for k, want := range map[string]string{"X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+		for k, want := range map[string]string{"X-Frame-Options": "DENY", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
 			"X-Content-Type-Options": "nosniff", "Content-Type": "text/html; charset=utf-8"} {
 			if h.Get(k) != want {
 				t.Errorf("%s: %s is %q", name, k, h.Get(k))
