@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"net/http"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -169,5 +170,31 @@ func TestHomePage(t *testing.T) {
 	defer resp.Body.Close()
 	if resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
 		t.Fatalf("GET /: %s %s", resp.Status, resp.Header.Get("Content-Type"))
+	}
+}
+
+// One flag puts the example company back to its beginning.
+func TestDemoReset(t *testing.T) {
+	addr := freePort(t)
+	p := demo(t, "--company", addr, "--guard", "open")
+	s := connect(t, p, legacy, "", nil)
+	count := func() string {
+		return text(t, call(t, s, "kb_articles_list", nil))
+	}
+	before := count()
+	if res := call(t, s, "kb_article_create", map[string]any{"title": "T", "body": "B"}); res.IsError || count() == before {
+		t.Fatalf("nothing was created: %s", text(t, res))
+	}
+	if out, err := exec.Command(binary, "demo", "--company", addr, "--reset").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if count() != before {
+		t.Error("the state was not reset")
+	}
+	for _, args := range [][]string{{"--reset"}, {"--listen", "0.0.0.0:0"}, {"--company", "0.0.0.0:0"}} {
+		out, err := exec.Command(binary, append([]string{"demo"}, args...)...).CombinedOutput()
+		if err == nil || len(out) == 0 {
+			t.Errorf("demo %v: accepted: %s", args, out)
+		}
 	}
 }

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"time"
 
@@ -19,8 +21,8 @@ import (
 var demoYAML []byte
 
 func demoCommand() *cobra.Command {
-	var addr, preset, logLevel string
-	var outage, latency, keep, print bool
+	var addr, preset, logLevel, companyAddr string
+	var outage, latency, keep, print, reset bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run the portal with an example company, without sign-in",
@@ -31,14 +33,23 @@ temporary directory that is removed at the end.
 
 It prints one line with the URL when it is ready. Open the address in a browser
 for the lines to paste into Claude Code, Cursor or VS Code, and to approve what
-an agent wants to change.`,
+an agent wants to change.
+
+The company's data live in memory. GET /state at its address (--company) shows
+what was changed and every call; --reset puts a running company back to its
+beginning.`,
 		Example: `  mcp-portal demo
-  mcp-portal demo --listen 127.0.0.1:9000 --guard read-only`,
+  mcp-portal demo --listen 127.0.0.1:9000 --guard read-only
+  mcp-portal demo --company 127.0.0.1:9001          then, from another shell:
+  mcp-portal demo --company 127.0.0.1:9001 --reset`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print {
 				_, err := cmd.OutOrStdout().Write(demoYAML)
 				return err
+			}
+			if reset {
+				return resetCompany(cmd.Context(), companyAddr)
 			}
 			dir, err := os.MkdirTemp("", "mcp-portal-demo-")
 			if err != nil {
@@ -48,7 +59,7 @@ an agent wants to change.`,
 				defer os.RemoveAll(dir)
 			}
 			log := newLog(config.Log{Level: logLevel})
-			p, err := startDemo(cmd.Context(), addr, preset, dir, company.Options{Outage: outage, Latency: latency, Log: log}, log)
+			p, err := startDemo(cmd.Context(), addr, companyAddr, preset, dir, company.Options{Outage: outage, Latency: latency, Log: log}, log)
 			if err != nil {
 				return err
 			}
@@ -67,16 +78,40 @@ an agent wants to change.`,
 	f.StringVar(&preset, "guard", "careful", "WriteGuard preset: careful, read-only or open")
 	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
 	f.BoolVar(&outage, "outage", false, "the crm server fails its first three calls")
-	f.BoolVar(&latency, "latency", false, "servers take as long as real ones")
+	f.BoolVar(&latency, "latency", true, "some tools take as long as real ones (tracker issue_get: 150 ms)")
+	f.StringVar(&companyAddr, "company", "127.0.0.1:0", "loopback address of the example company's servers")
+	f.BoolVar(&reset, "reset", false, "put the running company at --company back to its beginning, and exit")
 	f.BoolVar(&keep, "keep", false, "keep the store and the audit log when the demo ends")
 	f.BoolVar(&print, "print-config", false, "print the configuration of the demo and exit")
 	return cmd
 }
 
-// startDemo runs the example company on a free loopback port and a portal in
-// front of it.
-func startDemo(ctx context.Context, addr, preset, dir string, opt company.Options, log *slog.Logger) (*portal, error) {
-	upstream, err := net.Listen("tcp", "127.0.0.1:0")
+// resetCompany resets the state of a running example company.
+func resetCompany(ctx context.Context, addr string) error {
+	if _, port, err := net.SplitHostPort(addr); err != nil || port == "0" {
+		return errors.New("--reset needs --company with the address that the running demo was given")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/reset", nil)
+	if err != nil {
+		return fmt.Errorf("--company: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("reset the example company at %s: %w", addr, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("reset the example company at %s: it answered %s", addr, resp.Status)
+	}
+	return nil
+}
+
+// startDemo runs the example company and a portal in front of it.
+func startDemo(ctx context.Context, addr, companyAddr, preset, dir string, opt company.Options, log *slog.Logger) (*portal, error) {
+	if host, _, err := net.SplitHostPort(companyAddr); err != nil || !config.IsLoopback(host) {
+		return nil, fmt.Errorf("--company %s: the example company has no sign-in, so its address must be on loopback, e.g. 127.0.0.1:9001", companyAddr)
+	}
+	upstream, err := net.Listen("tcp", companyAddr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the example company: %w", err)
 	}
