@@ -21,6 +21,10 @@ import (
 // test binary is not under -race.
 var workerProgram string
 
+// evilProgram pretends to be a worker that a script has taken over. What it
+// does follows from the name it is started under.
+var evilProgram string
+
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "sandbox-worker-*")
@@ -34,10 +38,11 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		workerProgram = filepath.Join(dir, "testworker")
-		build := exec.Command("go", "build", "-o", workerProgram, "./internal/testworker")
+		evilProgram = filepath.Join(dir, "evilworker")
+		build := exec.Command("go", "build", "-o", dir, "./internal/testworker", "./internal/evilworker")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
 		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the test worker: %v\n%s", err, out)
+			fmt.Fprintf(os.Stderr, "build the test workers: %v\n%s", err, out)
 			return 1
 		}
 		return m.Run()

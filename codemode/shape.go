@@ -83,6 +83,9 @@ const (
 // comes back as it is. Text that is no JSON is shaped as a JSON string.
 func Shape(value json.RawMessage, budgetTokens int) (json.RawMessage, bool, Cut) {
 	cut := Cut{Bytes: len(value), Kept: len(value)}
+	if len(value) == 0 {
+		return value, false, cut // no value at all: undefined
+	}
 	root, err := parseTree(value)
 	if err != nil {
 		root = &node{kind: '"', raw: appendQuoted(nil, strings.ToValidUTF8(string(value), "\ufffd"))}

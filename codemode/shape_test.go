@@ -153,6 +153,9 @@ func TestShapeText(t *testing.T) {
 			t.Errorf("%.20q: cut %v, %d tokens", c.in, cut, EstimateTokens([]byte(out)))
 		}
 	}
+	if out, cut, _ := Shape(nil, 100); out != nil || cut {
+		t.Errorf("no value became %q", out)
+	}
 	out, cut, _ := Shape(json.RawMessage("not { json"), 100)
 	if cut || string(out) != `"not { json"` {
 		t.Errorf("%s", out)
@@ -205,6 +208,9 @@ func FuzzShape(f *testing.F) {
 			budget = 4
 		}
 		out, _, _ := Shape(in, budget)
+		if len(in) == 0 {
+			return
+		}
 		if !json.Valid(out) {
 			t.Fatalf("%q → %q", in, out)
 		}
