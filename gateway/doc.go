@@ -14,6 +14,14 @@
 //	tools.go      definitions of the portal_* tools
 //	query.go      portal_query_tools
 //	execute.go    portal_execute: one tool, code, resume
-//	runs.go       runs that wait for a person
+//	runs.go       scripts under way and those that wait
+//	attend.go     answering with the end of a run, or with what it waits for
+//	resume.go     going on with a paused run
+//	result.go     what goes back of a run
+//	rounds.go     approved calls whose server asks for more input
+//	toggles.go    servers a user has switched off
+//	inflight.go   requests under way: cancelling, draining
+//	bus.go        what replicas tell each other
+//	request.go    what is known of one request
 //	web.go        pages, sign-in, status
 package gateway

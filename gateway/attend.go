@@ -1,0 +1,116 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/wire"
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// attend answers a request with the end of the run, or with what it waits for.
+func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessage, *wire.Error) {
+	defer g.runs.detach(x)
+	form, _ := r.elicits()
+	asking := map[string]chan struct{}{}
+	for {
+		list, idle, changed := x.waits()
+		var quiet <-chan time.Time
+		switch {
+		case len(list) == 0:
+		case form && r.ask != nil:
+			open := false
+			for id, a := range list {
+				if asking[id] == nil {
+					asking[id] = make(chan struct{})
+					go g.askInRun(ctx, r, a, asking[id])
+				}
+				select {
+				case <-asking[id]:
+				default:
+					open = true
+				}
+			}
+			if !open {
+				// Every question was put and none decided: dismissed.
+				quiet = time.After(quietFor)
+			} else {
+				for _, a := range asking {
+					select {
+					case <-a:
+					default:
+						changed = either(changed, a)
+					}
+				}
+			}
+		case idle:
+			quiet = time.After(quietFor)
+		}
+		select {
+		case <-x.done:
+			return g.finished(r, x), nil
+		case <-changed:
+		case <-quiet:
+			if again, _, _ := x.waits(); len(again) != len(list) {
+				continue
+			}
+			g.keepRecord(ctx, x)
+			if form && r.modern {
+				keyed := map[string]*writeguard.Approval{}
+				for id, a := range list {
+					keyed["approval-"+id] = a
+				}
+				return askModern(keyed, runPrefix+x.id), nil
+			}
+			return g.pausedResult(x, list), nil
+		case <-ctx.Done():
+			x.cancel(context.Cause(ctx))
+			<-x.done
+			return toolError("The run was cancelled." + x.madeSentence()), nil
+		}
+	}
+}
+
+// either is closed when one of two channels is.
+func either(a, b <-chan struct{}) <-chan struct{} {
+	out := make(chan struct{})
+	go func() {
+		defer close(out)
+		select {
+		case <-a:
+		case <-b:
+		}
+	}()
+	return out
+}
+
+// askInRun puts one approval to the client of a 2025 session.
+func (g *Gateway) askInRun(ctx context.Context, r *request, a *writeguard.Approval, done chan struct{}) {
+	defer close(done)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.set.cfg.Guard.AskTimeout, errors.New("the person did not answer in time"))
+	defer cancel()
+	go func() {
+		if _, err := g.approvals.Wait(ctx, a.ID); err == nil {
+			cancel() // decided on the web page meanwhile
+		}
+	}()
+	message, schema := writeguard.Question(a)
+	res, e := r.ask(ctx, "elicitation/create", elicitParams(message, schema))
+	if e != nil {
+		return
+	}
+	if err := g.decideByAnswer(context.WithoutCancel(ctx), &passage{req: r}, a, res); err != nil {
+		g.log.Warn("a decision could not be recorded", "approval", a.ID, "error", err)
+	}
+}
+
+// finished is the answer for a run that has ended; the run is then forgotten.
+func (g *Gateway) finished(r *request, x *run) json.RawMessage {
+	g.runs.forget(x)
+	if x.err != nil {
+		return toolError(g.errorText(x.err) + x.madeSentence())
+	}
+	return g.outcomeResult(r, x.madeSentence(), x.out)
+}

@@ -1,0 +1,166 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/wire"
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// runRecord is what the store keeps of a paused run, so that its user learns
+// what had happened should the process go away.
+type runRecord struct {
+	User string     `json:"user"`
+	Made []madeCall `json:"made"`
+}
+
+func (g *Gateway) keepRecord(ctx context.Context, x *run) {
+	x.mu.Lock()
+	rec := runRecord{User: x.req.who.ID, Made: append([]madeCall(nil), x.made...)}
+	x.mu.Unlock()
+	if err := g.opt.Store.Set(ctx, "run:"+x.id, wire.Encode(rec), 24*time.Hour); err != nil {
+		g.log.Warn("a paused run could not be noted in the store", "run", x.id, "error", err)
+	}
+}
+
+// resume goes on with a paused run.
+func (g *Gateway) resume(ctx context.Context, r *request, id string) (json.RawMessage, *wire.Error) {
+	x, err := g.runs.attach(r.who.ID, id)
+	if err != nil {
+		return toolError(err.Error()), nil
+	}
+	if x == nil {
+		return toolError(g.lostRun(ctx, r, id)), nil
+	}
+	// A moment for the person who is just approving.
+	deadline := time.NewTimer(resumeWait)
+	defer deadline.Stop()
+	for {
+		list, _, changed := x.waits()
+		if form, _ := r.elicits(); len(list) == 0 || form && (r.ask != nil || r.modern) {
+			break
+		}
+		select {
+		case <-changed:
+			continue
+		case <-x.done:
+		case <-ctx.Done():
+		case <-deadline.C:
+		}
+		break
+	}
+	return g.attend(ctx, r, x)
+}
+
+// resumeWithAnswers goes on with a run after a 2026-07-28 client has asked its
+// user.
+func (g *Gateway) resumeWithAnswers(ctx context.Context, r *request, id string) (json.RawMessage, *wire.Error) {
+	x, err := g.runs.attach(r.who.ID, id)
+	if err != nil {
+		return toolError(err.Error()), nil
+	}
+	if x == nil {
+		return toolError(g.lostRun(ctx, r, id)), nil
+	}
+	responses, err := wire.ParseObject(r.params.Get("inputResponses"))
+	if err != nil {
+		responses = nil
+	}
+	list, _, _ := x.waits()
+	dismissed := 0
+	for aid, a := range list {
+		res := responses.Get("approval-" + aid)
+		if err := g.decideByAnswer(ctx, &passage{req: r}, a, res); err != nil {
+			g.log.Warn("a decision could not be recorded", "approval", aid, "error", err)
+		}
+		if now, err := g.approvals.Get(ctx, aid); err == nil && now.State == writeguard.Pending {
+			dismissed++
+		}
+	}
+	if dismissed > 0 && dismissed == len(list) {
+		// The user closed the form without a choice. Asking again at once
+		// would only annoy; the web page still takes the decision.
+		g.runs.detach(x)
+		return g.pausedResult(x, list), nil
+	}
+	// Let the decisions reach the run before looking at what it waits for.
+	for changed := x.settling(list); changed != nil; changed = x.settling(list) {
+		select {
+		case <-changed:
+		case <-x.done:
+		case <-ctx.Done():
+		case <-time.After(resumeWait):
+		}
+		if ctx.Err() != nil || isClosed(x.done) {
+			break
+		}
+	}
+	return g.attend(ctx, r, x)
+}
+
+// settling returns a channel to wait on while approvals that are decided by
+// now still stand among those the run waits for, else nil.
+func (x *run) settling(before map[string]*writeguard.Approval) <-chan struct{} {
+	list, _, changed := x.waits()
+	for id := range list {
+		if _, was := before[id]; !was {
+			continue
+		}
+		if now, err := x.g.approvals.Get(x.ctx, id); err == nil && now.State != writeguard.Pending {
+			return changed
+		}
+	}
+	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// lostRun explains a run id that is not here.
+func (g *Gateway) lostRun(ctx context.Context, r *request, id string) string {
+	raw, ok, err := g.opt.Store.Get(ctx, "run:"+id)
+	var rec runRecord
+	if err != nil {
+		return "The run could not be looked up, the store cannot be reached: try again shortly."
+	}
+	if !ok || json.Unmarshal(raw, &rec) != nil || rec.User != r.who.ID {
+		return fmt.Sprintf("There is no paused run %q: it has ended, or waited too long. Run the code again.", bounded(id, 60))
+	}
+	return "The run is gone: the portal process that held it was restarted, or another process of this portal holds it." + madeSentence(rec.Made) +
+		" Approvals already given stay valid for exactly the same calls until they expire."
+}
+
+func (x *run) madeSentence() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return madeSentence(x.made)
+}
+
+// madeSentence lists the calls that may have changed something. It never
+// advises a blind retry once one was sent.
+func madeSentence(made []madeCall) string {
+	var writes []string
+	for _, m := range made {
+		if m.Class != writeguard.Read && (m.Status == "ok" || m.Status == "tool_error" || m.Status == "unknown" || m.Status == "outcome_unknown" || m.Status == "in_flight" || m.Status == "cancelled") {
+			writes = append(writes, m.Tool+" ("+m.Status+")")
+		}
+	}
+	if len(writes) == 0 {
+		return ""
+	}
+	more := ""
+	if n := len(writes) - 20; n > 0 {
+		writes, more = writes[:20], fmt.Sprintf(" and %d more", n)
+	}
+	return " These calls had already been sent and may have changed something: " + strings.Join(writes, ", ") + more + ". Check their effect before you run the code again."
+}
