@@ -14,13 +14,6 @@ import (
 	"github.com/mcp-portal/mcp-portal/wire"
 )
 
-const (
-	headerVersion = "Mcp-Protocol-Version"
-	headerSession = "Mcp-Session-Id"
-	headerMethod  = "Mcp-Method"
-	headerName    = "Mcp-Name"
-)
-
 // post serves one JSON-RPC message of either era.
 func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 	who, err := g.opt.Auth.Authenticate(r)
@@ -69,7 +62,7 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	meta, _ := wire.ParseObject(req.params.Get("_meta"))
-	if req.modern = wire.Modern(r.Header.Get(headerVersion)) || meta.Get(metaVersion) != nil; req.modern {
+	if req.modern = wire.Modern(r.Header.Get(wire.HeaderProtocolVersion)) || meta.Get(wire.MetaProtocolVersion) != nil; req.modern {
 		if status, e := req.readModern(meta); e != nil {
 			fail(w, status, msg.ID, e)
 			return
@@ -93,16 +86,16 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 // (basic/transports, "Standard headers"), and takes what the hop says of the
 // client.
 func (r *request) readModern(meta wire.Object) (int, *wire.Error) {
-	h := r.header.Get(headerVersion)
-	v := meta.String(metaVersion)
+	h := r.header.Get(wire.HeaderProtocolVersion)
+	v := meta.String(wire.MetaProtocolVersion)
 	if r.msg.IsRequest() {
 		switch {
 		case h == "":
-			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header is required with _meta %q", headerVersion, metaVersion)
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header is required with _meta %q", wire.HeaderProtocolVersion, wire.MetaProtocolVersion)
 		case v == "":
-			return 400, wire.Errorf(wire.CodeInvalidParams, "_meta %q is required with protocol version %s", metaVersion, bounded(h, 20))
+			return 400, wire.Errorf(wire.CodeInvalidParams, "_meta %q is required with protocol version %s", wire.MetaProtocolVersion, bounded(h, 20))
 		case h != v:
-			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header says %q, _meta says %q: they must be equal", headerVersion, bounded(h, 40), bounded(v, 40))
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header says %q, _meta says %q: they must be equal", wire.HeaderProtocolVersion, bounded(h, 40), bounded(v, 40))
 		}
 	}
 	r.version = h
@@ -112,28 +105,28 @@ func (r *request) readModern(meta wire.Object) (int, *wire.Error) {
 		return 400, e
 	}
 	if r.msg.Method != "" {
-		if m := r.header.Get(headerMethod); m == "" && r.msg.IsRequest() {
-			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header is required: set it to %q", headerMethod, r.msg.Method)
+		if m := r.header.Get(wire.HeaderMethod); m == "" && r.msg.IsRequest() {
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header is required: set it to %q", wire.HeaderMethod, r.msg.Method)
 		} else if m != "" && m != r.msg.Method {
-			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header says %q, the body says %q: they must be equal", headerMethod, bounded(m, 60), r.msg.Method)
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header says %q, the body says %q: they must be equal", wire.HeaderMethod, bounded(m, 60), r.msg.Method)
 		}
 	}
 	if key := nameKey(r.msg.Method); key != "" {
-		got, err := wire.DecodeHeaderValue(r.header.Get(headerName))
+		got, err := wire.DecodeHeaderValue(r.header.Get(wire.HeaderName))
 		want := r.params.String(key)
 		switch {
 		case err != nil:
-			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header cannot be decoded: %v", headerName, err)
-		case r.header.Get(headerName) == "":
-			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header is required for %s: set it to the %s of the request", headerName, r.msg.Method, key)
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header cannot be decoded: %v", wire.HeaderName, err)
+		case r.header.Get(wire.HeaderName) == "":
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header is required for %s: set it to the %s of the request", wire.HeaderName, r.msg.Method, key)
 		case got != want:
-			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header says %q, the body says %q: they must be equal", headerName, bounded(got, 80), bounded(want, 80))
+			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header says %q, the body says %q: they must be equal", wire.HeaderName, bounded(got, 80), bounded(want, 80))
 		}
 	}
-	r.clientInfo = meta.Get(metaClientInfo)
+	r.clientInfo = meta.Get(wire.MetaClientInfo)
 	r.client = clientName(r.clientInfo)
-	r.caps = meta.Get(metaCapabilities)
-	r.level = meta.String(metaLogLevel)
+	r.caps = meta.Get(wire.MetaClientCapabilities)
+	r.level = meta.String(wire.MetaLogLevel)
 	r.grant = shortHash(r.who.ID) + ":" + shortHash(strings.SplitN(r.client, "/", 2)[0])
 	return 0, nil
 }
@@ -152,12 +145,12 @@ func nameKey(method string) string {
 // readLegacy finds the session of a 2025 message. Requests without a session
 // are served as far as they need none.
 func (g *Gateway) readLegacy(ctx context.Context, r *request) (int, *wire.Error) {
-	v := r.header.Get(headerVersion)
+	v := r.header.Get(wire.HeaderProtocolVersion)
 	if v != "" && !wire.Supported(v) {
-		e := wire.Errorf(wire.CodeInvalidRequest, "protocol version %q in the %s header is not supported here: use one of %s", bounded(v, 40), headerVersion, strings.Join(wire.SupportedVersions(), ", "))
+		e := wire.Errorf(wire.CodeInvalidRequest, "protocol version %q in the %s header is not supported here: use one of %s", bounded(v, 40), wire.HeaderProtocolVersion, strings.Join(wire.SupportedVersions(), ", "))
 		return 400, e
 	}
-	id := r.header.Get(headerSession)
+	id := r.header.Get(wire.HeaderSessionID)
 	if r.msg.Method == "initialize" {
 		return 0, nil // a new session, whatever id the client still holds
 	}
@@ -274,7 +267,7 @@ var errCancelled = errors.New("cancelled by the client")
 // answer takes the client's answer to a question of ours.
 func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, req *request) {
 	if req.sess == nil {
-		fail(w, http.StatusBadRequest, nil, wire.Errorf(wire.CodeInvalidRequest, "an answer belongs to a session: send the %s header", headerSession))
+		fail(w, http.StatusBadRequest, nil, wire.Errorf(wire.CodeInvalidRequest, "an answer belongs to a session: send the %s header", wire.HeaderSessionID))
 		return
 	}
 	if !g.answers.deliver(req.sess.key, req.msg) {
@@ -309,10 +302,10 @@ func (g *Gateway) bySession(w http.ResponseWriter, r *http.Request) (*auth.Princ
 		g.opt.Auth.Challenge(w, r, err)
 		return nil, nil, false
 	}
-	id := r.Header.Get(headerSession)
+	id := r.Header.Get(wire.HeaderSessionID)
 	if id == "" {
 		w.Header().Set("Allow", "POST")
-		status, text := http.StatusMethodNotAllowed, fmt.Sprintf("%s needs the %s header of a 2025 session; MCP 2026-07-28 uses POST only", r.Method, headerSession)
+		status, text := http.StatusMethodNotAllowed, fmt.Sprintf("%s needs the %s header of a 2025 session; MCP 2026-07-28 uses POST only", r.Method, wire.HeaderSessionID)
 		if r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
 			text = "This is the MCP endpoint, for agents. Open " + g.baseURL() + "/ in the browser instead."
 		}

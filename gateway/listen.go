@@ -173,7 +173,7 @@ func (g *Gateway) listen(ctx context.Context, w http.ResponseWriter, req *reques
 }
 
 func stamped(id json.RawMessage) json.RawMessage {
-	return wire.Object{{Key: metaSubscription, Value: id}}.Bytes()
+	return wire.Object{{Key: wire.MetaSubscriptionID, Value: id}}.Bytes()
 }
 
 // follow keeps a stream open and tells its client what changed.

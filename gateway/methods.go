@@ -76,7 +76,7 @@ func (g *Gateway) initialize(ctx context.Context, w http.ResponseWriter, r *requ
 		return nil, wire.Errorf(wire.CodeInvalidParams, "clientInfo and capabilities are larger than 64 KiB")
 	}
 	s := g.sessions.create(ctx, rec)
-	w.Header().Set(headerSession, s.id)
+	w.Header().Set(wire.HeaderSessionID, s.id)
 	r.version = version
 	return g.about(r, wire.Object{{Key: "protocolVersion", Value: wire.Quote(version)}}), nil
 }
@@ -94,7 +94,7 @@ func (g *Gateway) about(r *request, o wire.Object) json.RawMessage {
 	info := wire.Encode(map[string]string{"name": "mcp-portal", "title": r.set.cfg.Name, "version": g.opt.Version})
 	o = append(o, wire.Field{Key: "capabilities", Value: json.RawMessage(caps)})
 	if r.modern {
-		o = append(o, wire.Field{Key: "_meta", Value: wire.Object{{Key: metaServerInfo, Value: info}}.Bytes()})
+		o = append(o, wire.Field{Key: "_meta", Value: wire.Object{{Key: wire.MetaServerInfo, Value: info}}.Bytes()})
 	}
 	o = append(o, wire.Field{Key: "serverInfo", Value: info})
 	return append(o, wire.Field{Key: "instructions", Value: wire.Quote(instructions(r.view, r.mode, r.note))}).Bytes()

@@ -9,16 +9,6 @@ import (
 	"github.com/mcp-portal/mcp-portal/wire"
 )
 
-// Members of _meta that belong to one hop (2026-07-28, basic/index).
-const (
-	metaVersion      = "io.modelcontextprotocol/protocolVersion"
-	metaClientInfo   = "io.modelcontextprotocol/clientInfo"
-	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
-	metaLogLevel     = "io.modelcontextprotocol/logLevel"
-	metaSubscription = "io.modelcontextprotocol/subscriptionId"
-	metaServerInfo   = "io.modelcontextprotocol/serverInfo"
-)
-
 // request is one MCP request with all that is known of who makes it and how.
 type request struct {
 	set     *settings
@@ -103,7 +93,7 @@ func forwardMeta(params wire.Object) json.RawMessage {
 	if err != nil {
 		return nil
 	}
-	m = m.Without(metaVersion, metaClientInfo, metaCapabilities, metaLogLevel, metaSubscription)
+	m = m.Without(wire.MetaProtocolVersion, wire.MetaClientInfo, wire.MetaClientCapabilities, wire.MetaLogLevel, wire.MetaSubscriptionID)
 	if len(m) == 0 {
 		return nil
 	}
@@ -127,7 +117,7 @@ func forwardParams(params wire.Object, key, value string) wire.Object {
 func paramHeaders(h http.Header) http.Header {
 	var out http.Header
 	for k, v := range h {
-		if strings.HasPrefix(k, "Mcp-Param-") {
+		if strings.HasPrefix(k, wire.HeaderParamPrefix) {
 			if out == nil {
 				out = http.Header{}
 			}
