@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -263,5 +264,34 @@ func TestPausedCodeGoesOn(t *testing.T) {
 		if res = call(t, s, "portal_execute", map[string]any{"resume": paused.Run}); text(t, res) != "denied" {
 			t.Errorf("era %s: a denied call gave the code %q", e, text(t, res))
 		}
+	}
+}
+
+// Of a member that is sent twice, the one that was judged is the one that is
+// sent.
+func TestDuplicateArgumentsCannotSlipThrough(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 1)
+	hs := &http.Server{Handler: rawUpstream(func(method string, params json.RawMessage) string {
+		switch method {
+		case "tools/list":
+			return `{"tools":[{"name":"read","inputSchema":{"type":"object","properties":{}},"annotations":{"readOnlyHint":true}},{"name":"write","inputSchema":{"type":"object","properties":{}}}]}`
+		case "tools/call":
+			got <- string(params)
+			return `{"content":[]}`
+		}
+		return ""
+	})}
+	go func() { _ = hs.Serve(ln) }()
+	defer hs.Close()
+	p := startProcess(t, "serve", "--config", writeConfig(t, oneServer("http://"+ln.Addr().String()+"/mcp")))
+	p.waitServers(t, 1)
+	_, b := post(t, p.URL, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up_write","arguments":{"a":1},"name":"up_read","arguments":{"b":2}}}`, nil)
+	params := <-got
+	if strings.Count(params, `"arguments"`) != 1 || strings.Count(params, `"name"`) != 1 || !strings.Contains(params, `"b":2`) || !strings.Contains(params, `"read"`) {
+		t.Errorf("sent %s, answered %s", params, b)
 	}
 }

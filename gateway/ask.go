@@ -98,7 +98,7 @@ func (g *Gateway) obtain(ctx context.Context, p *passage, a *writeguard.Approval
 	case writeguard.Denied:
 		return g.denied(a)
 	}
-	form, _ := p.req.elicits()
+	form := p.req.takesForm(a)
 	if p.req.modern && form && p.mode == writeguard.Direct {
 		return g.obtainModern(ctx, p, a)
 	}
@@ -109,6 +109,13 @@ func (g *Gateway) obtain(ctx context.Context, p *passage, a *writeguard.Approval
 		return g.obtainLegacy(ctx, p, a)
 	}
 	return g.pending(a)
+}
+
+// takesForm reports whether the client can show the whole question. What does
+// not fit into a form is only asked on the page, which shows all of it.
+func (r *request) takesForm(a *writeguard.Approval) bool {
+	form, _ := r.elicits()
+	return form && writeguard.Fits(a)
 }
 
 // obtainLegacy asks by elicitation while the call waits. The web page may

@@ -13,10 +13,13 @@ import (
 // attend answers a request with the end of the run, or with what it waits for.
 func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessage, *wire.Error) {
 	defer g.runs.detach(x)
-	form, _ := r.elicits()
 	asking := map[string]chan struct{}{}
 	for {
 		list, idle, changed := x.waits()
+		form := true
+		for _, a := range list {
+			form = form && r.takesForm(a)
+		}
 		var quiet <-chan time.Time
 		switch {
 		case len(list) == 0:

@@ -69,6 +69,11 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 	d := p.req.set.policy.Decide(call)
 	ev.Class, ev.Decision, ev.Rule = string(d.Class), string(d.Action), d.Rule
 	out := forwardParams(params, "name", t.Name)
+	if params.Get("arguments") != nil {
+		// Once, should the client have sent the member twice: what was judged
+		// is what is sent, whichever of two its server would have read.
+		out = out.Set("arguments", args)
+	}
 	ours := p.state != "" && isOurState(p.state)
 	switch d.Action {
 	case writeguard.Allow:
@@ -88,21 +93,14 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 			out = out.SetString("requestState", resumed.State)
 			return g.exchange(ctx, p, t, out, resumed.Approval, args)
 		}
-		a, err := g.approvals.Request(ctx, call, d)
+		id, err := g.approved(ctx, p, call, d, ev)
 		if err != nil {
-			return nil, fmt.Errorf("ask for approval of %s on server %s (nothing was sent): %w", t.Name, t.Server, err)
-		}
-		ev.Approval = a.ID
-		if err := g.obtain(ctx, p, a); err != nil {
 			return nil, err
-		}
-		if err := g.approvals.Consume(ctx, a); err != nil {
-			return nil, fmt.Errorf("use approval %s for %s on server %s (nothing was sent): %w", a.ID, t.Name, t.Server, err)
 		}
 		if ours {
 			out = out.Without("requestState", "inputResponses")
 		}
-		return g.exchange(ctx, p, t, out, a.ID, args)
+		return g.exchange(ctx, p, t, out, id, args)
 	default:
 		return nil, &refusal{status: "denied", message: fmt.Sprintf("Refused by policy (%s): %s. Nothing was sent.", d.Rule, trimStop(d.Reason))}
 	}
@@ -110,6 +108,29 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 		out = out.Without("requestState", "inputResponses")
 	}
 	return g.exchange(ctx, p, t, out, "", args)
+}
+
+// approved gets a person's yes for a call and uses it up; the id is that of the
+// approval. Nothing was sent when it returns an error.
+func (g *Gateway) approved(ctx context.Context, p *passage, call writeguard.Call, d writeguard.Decision, ev *audit.Event) (string, error) {
+	for try := 1; ; try++ {
+		a, err := g.approvals.Request(ctx, call, d)
+		if err != nil {
+			return "", fmt.Errorf("ask for approval of %s on server %s (nothing was sent): %w", call.Tool, call.Server, err)
+		}
+		ev.Approval = a.ID
+		if err := g.obtain(ctx, p, a); err != nil {
+			return "", err
+		}
+		err = g.approvals.Consume(ctx, a)
+		if err == nil {
+			return a.ID, nil
+		}
+		// An equal call beside this one was faster: this one needs its own yes.
+		if !errors.Is(err, writeguard.ErrUnusable) || try == 3 {
+			return "", fmt.Errorf("use approval %s for %s on server %s (nothing was sent): %w", a.ID, call.Tool, call.Server, err)
+		}
+	}
 }
 
 // exchange sends a tool call that has passed the guard, and lives through the
