@@ -1,0 +1,125 @@
+package proto
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func some(k Kind) int {
+	if k == Log {
+		return 100
+	}
+	return -1
+}
+
+func TestFrames(t *testing.T) {
+	frame := append(AppendHeader(nil, Log, 7, 3), "abc"...)
+	f, err := Read(bufio.NewReader(bytes.NewReader(frame)), some)
+	if err != nil || f.Kind != Log || f.ID != 7 || string(f.Data) != "abc" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for name, c := range map[string]struct {
+		in       []byte
+		protocol bool
+	}{
+		"nothing":        {nil, false},
+		"half a header":  {frame[:5], false},
+		"half a payload": {frame[:13], false},
+		"other kind":     {AppendHeader(nil, Call, 1, 0), true},
+		"kind zero":      {make([]byte, HeaderLen), true},
+		"too long":       {AppendHeader(nil, Log, 1, 101), true},
+		"4 GB":           {[]byte{255, 255, 255, 255, byte(Log), 0, 0, 0, 0, 0, 0, 0}, true},
+		"padding":        {[]byte{0, 0, 0, 0, byte(Log), 0, 1, 0, 0, 0, 0, 0}, true},
+	} {
+		_, err := Read(bufio.NewReader(bytes.NewReader(c.in)), some)
+		if err == nil || errors.Is(err, ErrProtocol) != c.protocol {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !c.protocol && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestMessages(t *testing.T) {
+	m := &RunMsg{Code: "const x = '\x00'", Tools: []Tool{{"a_b", "a_b", "a", "b"}, {"c", "c", "", ""}}, CPUMillis: 5, MaxCalls: 9}
+	b, err := EncodeRun(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeRun(b)
+	if err != nil || !reflect.DeepEqual(got, m) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := EncodeRun(&RunMsg{Tools: []Tool{{Outward: "a\x00b"}}}); err == nil {
+		t.Error("a name with a zero byte was accepted")
+	}
+	for i := range b[:len(b)-1] {
+		if got, err := DecodeRun(b[:i]); err == nil && len(got.Tools) >= len(m.Tools) {
+			t.Errorf("%d bytes were enough", i)
+		}
+	}
+	c, err := EncodeCall("näme", []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, args, err := DecodeCall(c)
+	if err != nil || name != "näme" || string(args) != "{}" {
+		t.Errorf("%q %q %v", name, args, err)
+	}
+	if _, err := EncodeCall(strings.Repeat("x", 1<<16), nil); err == nil {
+		t.Error("a name of 64 KiB was accepted")
+	}
+	why, run := DecodeOrder(Order(StopCPU, 77))
+	if why != StopCPU || run != 77 {
+		t.Errorf("%c %d", why, run)
+	}
+	if CallID(1, 5) == CallID(2, 5) {
+		t.Error("calls of two runs have one number")
+	}
+	d, err := EncodeDone(&DoneMsg{OK: true, Value: json.RawMessage(`"<&>"`)})
+	if err != nil || !bytes.Contains(d, []byte(`"<&>"`)) {
+		t.Errorf("%s, %v", d, err)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(append(AppendHeader(nil, Log, 7, 3), "abc"...))
+	f.Add([]byte{255, 255, 255, 255, 6, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		r := bufio.NewReader(bytes.NewReader(in))
+		for {
+			fr, err := Read(r, some)
+			if err != nil {
+				return
+			}
+			if fr.Kind != Log || len(fr.Data) > 100 {
+				t.Fatalf("%+v", fr)
+			}
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	b, _ := EncodeRun(&RunMsg{Code: "x", Tools: []Tool{{"a", "b", "c", "d"}}})
+	f.Add(b)
+	f.Add([]byte{1, 0, 'a'})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if m, err := DecodeRun(in); err == nil {
+			if again, err := EncodeRun(m); err != nil {
+				t.Fatalf("%+v: %v %q", m, err, again)
+			}
+		}
+		if name, args, err := DecodeCall(in); err == nil {
+			if again, err := EncodeCall(name, args); err != nil || !bytes.Equal(again, in) {
+				t.Fatalf("%q %q: %v", name, args, err)
+			}
+		}
+	})
+}
