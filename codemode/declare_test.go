@@ -123,6 +123,9 @@ func TestCyclesAndSizesEnd(t *testing.T) {
 	if !strings.Contains(got, "type t_Node = {") || !strings.Contains(got, "children?: t_Node[]") || !strings.Contains(got, "type t_Node2 = {") {
 		t.Errorf("no name for the cycle:\n%s", got)
 	}
+	if got, want := Signature("t", json.RawMessage(tree), nil), "t(args?: { root?: { value?: string; children?: unknown[] } }): Promise<unknown>"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 	var wide strings.Builder
 	wide.WriteString(`{"type":"object","properties":{`)
 	for i := range 5000 {

@@ -56,7 +56,7 @@ var forms = []form{
 	{name: "fence not closed", code: "```js\nreturn 1\n", value: "1"},
 	{name: "prose around a fence", code: "Sure! Here's the code:\n\n```javascript\nconst a = 1;\nreturn a\n```\n\nIt returns one.", value: "1"},
 	{name: "two code blocks", code: "First:\n```js\nreturn 1\n```\nor\n```js\nreturn 2\n```", kind: "syntax", part: "several code blocks"},
-	{name: "fence inside a template", code: "const md: string = '`' +\n'```js\\n' +\n'```'\nreturn md.length", value: "10"},
+	{name: "fence inside a string", code: "const md: string = '`' +\n'```js\\n' +\n'```'\nreturn md.length", value: "10"},
 	{name: "JSON around code", code: `{"code": "const x = 1;\nreturn x + 1"}`, value: "2"},
 	{name: "CRLF", code: "const a = 1;\r\nreturn a;\r\n", value: "1"},
 	{name: "object literal", code: "{a: 1}", value: `{"a":1}`},
