@@ -392,7 +392,7 @@ func TestUnawaitedCallsAreWaitedFor(t *testing.T) {
 	}
 	// The deadline ends the wait, not the value.
 	never := &fakeHost{call: func(ctx context.Context, c HostCall) (json.RawMessage, error) { <-ctx.Done(); return nil, ctx.Err() }}
-	o, err := p.Run(context.Background(), Request{Owner: "u", Code: "s.t(); return 'end'", Tools: tools("s_t"), Limits: Limits{Wall: 300 * time.Millisecond}}, never)
+	o, err := p.Run(context.Background(), Request{Owner: "u", Code: "s.t(); return 'end'", Tools: tools("s_t"), Limits: Limits{Wall: 2 * time.Second}}, never)
 	if err != nil {
 		t.Fatal(err)
 	}

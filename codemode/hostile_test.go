@@ -187,10 +187,13 @@ func TestHostileScripts(t *testing.T) {
 	bystanders.Wait()
 	t.Logf("%d attacks ended as %v beside %d good runs; resident %d KB before, %d KB at most", len(list), kinds, goodRuns.Load(), resident, peak.Load())
 
-	for _, want := range []string{"ok", kindException, kindCPU, kindMemory, kindStack, kindDeadlock} {
+	for _, want := range []string{"ok", kindException, kindMemory, kindStack, kindDeadlock} {
 		if kinds[want] == 0 {
 			t.Errorf("no attack ended as %s: %v", want, kinds)
 		}
+	}
+	if kinds[kindCPU]+kinds[kindWall] == 0 { // which comes first is the machine's choice
+		t.Errorf("no attack ran out of time: %v", kinds)
 	}
 	if goodRuns.Load() < 20 {
 		t.Errorf("only %d good runs", goodRuns.Load())
@@ -203,20 +206,21 @@ func TestHostileScripts(t *testing.T) {
 }
 
 func TestB088_LoopsEndAndTheNextScriptIsFine(t *testing.T) {
-	p := testPool(t, func(c *config.Code) { c.CPUTime = 500 * time.Millisecond })
+	p := testPool(t, nil)
+	cpu, wall := Limits{CPU: 500 * time.Millisecond}, Limits{Wall: 2 * time.Second}
 	for _, c := range []struct {
 		code  string
 		limit Limits
 		kind  string
 		line  int
 	}{
-		{"while (true) {}", Limits{}, kindCPU, 1},
-		{"1\nwhile (true) { Math.abs(1) }", Limits{}, kindCPU, 2},
-		{"1\nwhile (true) { Math.abs(1) }", Limits{Wall: 200 * time.Millisecond}, kindWall, 2},
-		{"for (;;) await null", Limits{}, kindCPU, 1},
-		{"\n/(?=a)(a+)+b/.test('a'.repeat(64))", Limits{}, kindCPU, 2},
-		{"[3, 1, 2].sort(() => { for (;;) ; })", Limits{}, kindCPU, 1},
-		{"await new Promise(f => setTimeout(f, 60000))", Limits{Wall: 200 * time.Millisecond}, kindWall, 0},
+		{"while (true) {}", cpu, kindCPU, 1},
+		{"1\nwhile (true) { Math.abs(1) }", cpu, kindCPU, 2},
+		{"1\nwhile (true) { Math.abs(1) }", wall, kindWall, 2},
+		{"for (;;) await null", cpu, kindCPU, 1},
+		{"\n/(?=a)(a+)+b/.test('a'.repeat(64))", cpu, kindCPU, 2},
+		{"[3, 1, 2].sort(() => { for (;;) ; })", cpu, kindCPU, 1},
+		{"await new Promise(f => setTimeout(f, 60000))", wall, kindWall, 0},
 	} {
 		o, err := p.Run(context.Background(), Request{Owner: "u", Code: c.code, Limits: c.limit}, nil)
 		if err != nil {
@@ -311,7 +315,7 @@ func TestB101_FaultsStayInTheWorker(t *testing.T) {
 	}
 	// A call nobody answers has its own clock.
 	hung := &fakeHost{call: func(ctx context.Context, _ HostCall) (json.RawMessage, error) { <-ctx.Done(); return nil, ctx.Err() }}
-	o, err := p.Run(context.Background(), Request{Owner: "u", Code: "await s.t()", Tools: tools("s_t"), Limits: Limits{Wall: 300 * time.Millisecond}}, hung)
+	o, err := p.Run(context.Background(), Request{Owner: "u", Code: "await s.t()", Tools: tools("s_t"), Limits: Limits{Wall: 2 * time.Second}}, hung)
 	if err != nil {
 		t.Fatal(err)
 	}

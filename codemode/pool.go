@@ -319,6 +319,9 @@ func (p *Pool) arrived(w *process, err error) {
 	} else {
 		p.streak = 0
 		p.retryAt = time.Time{}
+		if p.stats.layers == nil {
+			p.warnOfGaps(w)
+		}
 		p.stats.layers = w.layers
 		p.all[w] = struct{}{}
 	}
@@ -330,6 +333,15 @@ func (p *Pool) arrived(w *process, err error) {
 		p.keepWarm(w)
 	}
 	p.replenish()
+}
+
+// warnOfGaps says once which walls do not hold, since nothing required them.
+func (p *Pool) warnOfGaps(w *process) {
+	for _, l := range w.layers {
+		if !l.OK {
+			p.log.Warn("a layer of the sandbox does not hold here; scripts run without it", "layer", l.Name, "reason", l.Detail)
+		}
+	}
 }
 
 func (p *Pool) keepWarm(w *process) {

@@ -200,11 +200,11 @@ func TestTheWallClockStandsStillWhileAPersonIsAsked(t *testing.T) {
 	pause := &Pause{}
 	host := &fakeHost{call: func(context.Context, HostCall) (json.RawMessage, error) {
 		pause.Begin()
-		time.Sleep(1500 * time.Millisecond) // three times the limit
+		time.Sleep(3 * time.Second) // longer than the limit
 		pause.End()
 		return json.RawMessage(structured("1")), nil
 	}}
-	o, err := p.Run(context.Background(), Request{Owner: "u", Code: "await s.t(); for (let i = 0; i < 3; i++) await sleep(10); 'approved'", Tools: tools("s_t"), Limits: Limits{Wall: 500 * time.Millisecond}, Paused: pause}, host)
+	o, err := p.Run(context.Background(), Request{Owner: "u", Code: "await s.t(); for (let i = 0; i < 3; i++) await sleep(10); 'approved'", Tools: tools("s_t"), Limits: Limits{Wall: 2 * time.Second}, Paused: pause}, host)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -190,7 +190,8 @@ func (p *process) waitReady() error {
 	fail := func(err error) error {
 		p.kill()
 		<-p.exited
-		return fmt.Errorf("the sandbox worker did not become ready: %w (%s) %s", err, p.state, strings.TrimSpace(p.stderr.String()))
+		first, _, _ := strings.Cut(strings.TrimSpace(p.stderr.String()), "\n") // the rest is a stack trace
+		return fmt.Errorf("the sandbox worker did not become ready: %w (%s) %s", err, p.state, cutText(first, 300))
 	}
 	if err := p.socket.SetReadDeadline(time.Now().Add(readyWithin)); err != nil {
 		return fail(err)

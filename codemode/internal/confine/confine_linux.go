@@ -63,6 +63,9 @@ func rlimits(o Options) error {
 		{"nofile", unix.RLIMIT_NOFILE, 1},
 		{"data", unix.RLIMIT_DATA, o.DataBytes},
 	} {
+		if withRace && l.res == unix.RLIMIT_DATA {
+			return errors.New("built with the race detector: memory is not limited by the kernel")
+		}
 		if err := unix.Setrlimit(l.res, &unix.Rlimit{Cur: l.max, Max: l.max}); err != nil {
 			return fmt.Errorf("set limit %s to %d: %w", l.name, l.max, err)
 		}
