@@ -12,7 +12,7 @@
 //	        └─ ended.go    why a worker died, in words for the model
 //	status.go    what the status page shows
 //	shape.go     a value → valid JSON within a token budget
-//	declare*.go  JSON Schema → TypeScript declarations
+//	declare*.go, schematype.go   JSON Schema → TypeScript declarations
 //	worker.go    the hidden worker command
 //
 //	internal/proto     frames between the two sides

@@ -12,6 +12,7 @@ type Pause struct {
 	n     int
 	since time.Time
 	total time.Duration
+	watch func(waiting bool)
 }
 
 // Begin starts waiting; it nests.
@@ -20,6 +21,7 @@ func (p *Pause) Begin() {
 	defer p.mu.Unlock()
 	if p.n == 0 {
 		p.since = time.Now()
+		p.tell(true)
 	}
 	p.n++
 }
@@ -30,6 +32,29 @@ func (p *Pause) End() {
 	defer p.mu.Unlock()
 	if p.n--; p.n == 0 {
 		p.total += time.Since(p.since)
+		p.tell(false)
+	}
+}
+
+func (p *Pause) tell(waiting bool) {
+	if p.watch != nil {
+		p.watch(waiting)
+	}
+}
+
+// follow has f called at every change from now on, once at once if it waits
+// already. The returned function ends it.
+func (p *Pause) follow(f func(waiting bool)) (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watch = f
+	if p.n > 0 {
+		f(true)
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.watch = nil
 	}
 }
 

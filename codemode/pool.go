@@ -353,8 +353,8 @@ func (p *Pool) keepWarm(w *process) {
 }
 
 func (p *Pool) failed(err error) {
-	if errors.Is(err, errClosed) || errors.Is(err, context.Canceled) {
-		return
+	if errors.Is(err, errClosed) || errors.Is(err, context.Canceled) || p.ctx.Err() != nil {
+		return // the pool is closing: its end is no failure
 	}
 	p.streak++
 	p.stats.failures++

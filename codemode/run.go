@@ -84,7 +84,7 @@ func (p *Pool) Run(ctx context.Context, req Request, host Host) (*Outcome, error
 	} else if err != nil {
 		return p.interrupted(nil, err)
 	}
-	defer p.turns.give(req.Owner)
+	defer p.hold(req)()
 
 	w, err := p.acquire(ctx, req.Owner)
 	if errors.Is(err, errClosed) || ctx.Err() != nil {
@@ -104,6 +104,31 @@ func (p *Pool) Run(ctx context.Context, req Request, host Host) (*Outcome, error
 		return p.interrupted(out, ctx.Err())
 	}
 	return out, nil
+}
+
+// hold keeps the place that was taken until the returned function is called,
+// and lends it to others while the run waits for a person: it does nothing
+// then but keep its memory.
+func (p *Pool) hold(req Request) (release func()) {
+	if req.Paused == nil {
+		return func() { p.turns.give(req.Owner) }
+	}
+	lent := false // changed under the lock of req.Paused only
+	end := req.Paused.follow(func(waiting bool) {
+		switch {
+		case waiting && !lent:
+			p.turns.give(req.Owner)
+		case !waiting && lent:
+			p.turns.retake(req.Owner)
+		}
+		lent = waiting
+	})
+	return func() {
+		end()
+		if !lent {
+			p.turns.give(req.Owner)
+		}
+	}
 }
 
 func (p *Pool) refused(kind, message string) *Outcome {

@@ -77,8 +77,8 @@ func (g *Gateway) outcomeResult(r *request, made string, out *codemode.Outcome) 
 		if value != nil {
 			o = append(o, wire.Field{Key: "value", Value: value})
 		}
-		if cut {
-			o = append(o, wire.Field{Key: "cut", Value: wire.Quote(cutNote(note))})
+		if cut || out.ValueCut {
+			o = append(o, wire.Field{Key: "cut", Value: wire.Quote(cutNote(note, out.ValueCut))})
 		}
 	}
 	var notes []string
@@ -109,7 +109,11 @@ func (g *Gateway) outcomeResult(r *request, made string, out *codemode.Outcome) 
 }
 
 // cutNote says what the value lost to the budget.
-func cutNote(c codemode.Cut) string {
+// Beyond what a run may return at all, not even the size is known.
+func cutNote(c codemode.Cut, beyond bool) string {
+	if beyond {
+		return fmt.Sprintf("The value was far too large and was cut: about %d bytes are shown.", c.Kept)
+	}
 	var lost []string
 	for _, x := range []struct {
 		n    int
