@@ -3,12 +3,15 @@ package codemode
 import (
 	"encoding/json"
 	"fmt"
+
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/evanw/esbuild/pkg/api"
+
+	"github.com/mcp-portal/mcp-portal/internal/corpora"
 )
 
 // parses tells whether TypeScript's syntax is kept.
@@ -163,7 +166,7 @@ func TestCyclesAndSizesEnd(t *testing.T) {
 
 // TestDeclareCorpus renders every tool of the corpus of real servers.
 func TestDeclareCorpus(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "shared", "corpora", "mcp-tools", "*", "tools-list.json"))
+	files, err := filepath.Glob(corpora.Path(t, "mcp-tools", "*", "tools-list.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,18 +3,21 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mcp-portal/mcp-portal/internal/corpora"
 )
 
 // The real tool lists of the corpus behind one portal: every tool is listed,
 // and each optimisation saves what it promises.
 func TestRealCatalogue(t *testing.T) {
-	dumps, err := filepath.Glob(shared("corpora", "mcp-tools", "*", "tools-list.json"))
+	dumps, err := filepath.Glob(corpora.Path(t, "mcp-tools", "*", "tools-list.json"))
 	if err != nil || len(dumps) < 30 {
 		t.Fatalf("the corpus is not there: %v, %d dumps", err, len(dumps))
 	}

@@ -33,7 +33,7 @@ func tokens(t *testing.T, v any) int {
 // point at 198.51.100.7. Solved with the two tools, and the classic way, with
 // the tokens of each.
 func TestFirstJob(t *testing.T) {
-	raw, err := os.ReadFile(shared("corpora", "codemode", "tasks.json"))
+	raw, err := os.ReadFile("../examples/company/testdata/tasks.json")
 	if err != nil {
 		t.Fatal(err)
 	}

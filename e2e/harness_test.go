@@ -312,8 +312,3 @@ func writeConfig(t *testing.T, yaml string) string {
 	}
 	return path
 }
-
-// shared is a path in the shared folder beside the checkout.
-func shared(parts ...string) string {
-	return filepath.Join(append([]string{"..", "..", "shared"}, parts...)...)
-}

@@ -11,15 +11,13 @@ import (
 	"testing"
 
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/internal/corpora"
 	"github.com/mcp-portal/mcp-portal/upstreams"
 )
 
-// corpora is where the shared test corpora lie: beside the checkout.
-const corpora = "../../shared/corpora"
-
 func readJSON(t testing.TB, path string, v any) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(corpora, path))
+	f, err := os.Open(corpora.Path(t, path))
 	if err != nil {
 		t.Fatalf("the corpora belong beside the checkout: %v", err)
 	}
@@ -40,7 +38,7 @@ func readJSON(t testing.TB, path string, v any) {
 // dumps are the catalogues of real servers, by server id.
 func dumps(t testing.TB) map[string]*upstreams.Catalogue {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(corpora, "mcp-tools/*/tools-list.json"))
+	files, err := filepath.Glob(corpora.Path(t, "mcp-tools", "*", "tools-list.json"))
 	if err != nil || len(files) < 30 {
 		t.Fatalf("found %d dumps of real servers beside the checkout: %v", len(files), err)
 	}

@@ -3,12 +3,14 @@ package writeguard
 import (
 	"encoding/json"
 	"fmt"
+
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/internal/corpora"
 )
 
 type corpusTool struct {
@@ -20,7 +22,7 @@ type corpusTool struct {
 
 // corpus loads the real tool lists that lie beside the checkout.
 func corpus(t testing.TB) []corpusTool {
-	files, err := filepath.Glob(filepath.Join("..", "..", "shared", "corpora", "mcp-tools", "*", "tools-list.json"))
+	files, err := filepath.Glob(corpora.Path(t, "mcp-tools", "*", "tools-list.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no tool lists in ../shared/corpora/mcp-tools (%v)", err)
 	}
