@@ -3,7 +3,6 @@ package codemode
 import (
 	"encoding/json"
 	"fmt"
-
 	"os"
 	"path/filepath"
 	"strings"

@@ -3,7 +3,6 @@ package writeguard
 import (
 	"encoding/json"
 	"fmt"
-
 	"os"
 	"path/filepath"
 	"strings"
