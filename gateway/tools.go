@@ -72,7 +72,7 @@ const (
 		`"code":{"type":"string","description":"JavaScript. Statements; end with return."}},"required":["code"]}`
 
 	codeRules = "codemode.<name>(args) calls a tool and gives its result as a plain value (object, array or text); it throws on error. Await calls; run independent ones in parallel with Promise.all. " +
-		"Follow pagination until the end. Filter and sum in code and return only what you need: the answer is cut at a budget. console.log works; no network, files, imports or timers. " +
+		"Follow pagination until the end. Filter and sum in code and return only what you need: the answer is cut at a budget. console.log works; no network, files or imports. " +
 		"Calls that change something may wait for the user's approval: the result then says what to do next."
 )
 
