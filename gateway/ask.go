@@ -43,9 +43,14 @@ func (a *answers) deliver(session string, m wire.Message) bool {
 	return true
 }
 
-// askOn asks the client of a 2025 session on the stream of one POST.
-func (g *Gateway) askOn(s *stream, session string) asker {
+// askOn asks the client of a 2025 session on the stream of one POST. Only what
+// the client has declared that it answers is asked.
+func (g *Gateway) askOn(s *stream, r *request) asker {
+	session := r.sess.key
 	return func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *wire.Error) {
+		if !r.mayBeAsked(method) {
+			return nil, wire.Errorf(wire.CodeMethodNotFound, "this client does not answer %q", bounded(method, 60))
+		}
 		id := "portal-" + randomID() // unguessable: only the client that was asked can answer
 		got := make(chan wire.Message, 1)
 		g.answers.mu.Lock()
@@ -89,14 +94,19 @@ type needInput struct{ approval *writeguard.Approval }
 
 func (n *needInput) Error() string { return "approval needed" }
 
+// errAskAgain means that the approval is gone: an equal call used it, or it
+// expired. The call needs one of its own.
+var errAskAgain = errors.New("the approval was used or has expired")
+
 // obtain gets a person's yes for a pending approval, or says why there is
-// none. It never returns nil unless the record says approved.
-func (g *Gateway) obtain(ctx context.Context, p *passage, a *writeguard.Approval) error {
+// none. It returns the record as it is now, and without an error only if that
+// says approved.
+func (g *Gateway) obtain(ctx context.Context, p *passage, a *writeguard.Approval) (*writeguard.Approval, error) {
 	switch a.State {
 	case writeguard.Approved:
-		return nil
+		return a, nil
 	case writeguard.Denied:
-		return g.denied(a)
+		return nil, g.denied(a)
 	}
 	form := p.req.takesForm(a)
 	if p.req.modern && form && p.mode == writeguard.Direct {
@@ -108,7 +118,7 @@ func (g *Gateway) obtain(ctx context.Context, p *passage, a *writeguard.Approval
 	if form && p.ask != nil {
 		return g.obtainLegacy(ctx, p, a)
 	}
-	return g.pending(a)
+	return nil, g.pending(a)
 }
 
 // takesForm reports whether the client can show the whole question. What does
@@ -120,7 +130,7 @@ func (r *request) takesForm(a *writeguard.Approval) bool {
 
 // obtainLegacy asks by elicitation while the call waits. The web page may
 // decide meanwhile; the first decision counts.
-func (g *Gateway) obtainLegacy(ctx context.Context, p *passage, a *writeguard.Approval) error {
+func (g *Gateway) obtainLegacy(ctx context.Context, p *passage, a *writeguard.Approval) (*writeguard.Approval, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.req.set.cfg.Guard.AskTimeout, errors.New("the person did not answer in time"))
 	defer cancel()
 	decided := make(chan struct{})
@@ -134,7 +144,7 @@ func (g *Gateway) obtainLegacy(ctx context.Context, p *passage, a *writeguard.Ap
 	res, e := p.ask(ctx, "elicitation/create", elicitParams(message, schema))
 	if e == nil {
 		if err := g.decideByAnswer(context.WithoutCancel(ctx), p, a, res); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	cancel()
@@ -151,16 +161,16 @@ func elicitParams(message string, schema json.RawMessage) json.RawMessage {
 }
 
 // obtainModern reads the answer that came with a retry, or asks for one.
-func (g *Gateway) obtainModern(ctx context.Context, p *passage, a *writeguard.Approval) error {
+func (g *Gateway) obtainModern(ctx context.Context, p *passage, a *writeguard.Approval) (*writeguard.Approval, error) {
 	if p.state != approvalState(a.ID) {
-		return &needInput{a}
+		return nil, &needInput{a}
 	}
 	responses, err := wire.ParseObject(p.responses)
 	if err != nil || responses.Get("approval") == nil {
-		return &needInput{a}
+		return nil, &needInput{a}
 	}
 	if err := g.decideByAnswer(ctx, p, a, responses.Get("approval")); err != nil {
-		return err
+		return nil, err
 	}
 	return g.settled(ctx, a)
 }
@@ -179,26 +189,29 @@ func (g *Gateway) decideByAnswer(ctx context.Context, p *passage, a *writeguard.
 	if !yes && action != "decline" && action != "accept" {
 		return nil
 	}
-	if err := g.approvals.Decide(ctx, a.ID, p.req.who, yes, "elicitation", reason); err != nil {
+	// Somebody else may have been a moment faster, on the page or in an equal
+	// call: then the record says what counts.
+	if err := g.approvals.Decide(ctx, a.ID, p.req.who, yes, writeguard.ViaElicitation, reason); err != nil && !errors.Is(err, writeguard.ErrClosed) {
 		return fmt.Errorf("record the decision on approval %s: %w", a.ID, err)
 	}
 	return nil
 }
 
 // settled reads the record again: it alone decides.
-func (g *Gateway) settled(ctx context.Context, a *writeguard.Approval) error {
+func (g *Gateway) settled(ctx context.Context, a *writeguard.Approval) (*writeguard.Approval, error) {
 	now, err := g.approvals.Get(ctx, a.ID)
 	if err != nil {
-		return fmt.Errorf("read approval %s: %w", a.ID, err)
+		return nil, fmt.Errorf("read approval %s (nothing was sent): %w", a.ID, err)
 	}
-	*a = *now
-	switch a.State {
+	switch now.State {
 	case writeguard.Approved:
-		return nil
+		return now, nil
 	case writeguard.Denied:
-		return g.denied(a)
+		return nil, g.denied(now)
+	case writeguard.Pending:
+		return nil, g.pending(now)
 	}
-	return g.pending(a)
+	return nil, errAskAgain
 }
 
 func (g *Gateway) approvalURL(a *writeguard.Approval) string {

@@ -59,7 +59,7 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 			if again, _, _ := x.waits(); len(again) != len(list) {
 				continue
 			}
-			g.keepRecord(ctx, x)
+			g.keepRecord(ctx, x, "")
 			if form && r.modern {
 				keyed := map[string]*writeguard.Approval{}
 				for id, a := range list {
@@ -71,6 +71,7 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 		case <-ctx.Done():
 			x.cancel(context.Cause(ctx))
 			<-x.done
+			g.runs.forget(x)
 			return toolError("The run was cancelled." + x.madeSentence()), nil
 		}
 	}

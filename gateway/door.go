@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/audit"
 	"github.com/mcp-portal/mcp-portal/auth"
+	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/upstreams"
 	"github.com/mcp-portal/mcp-portal/wire"
@@ -23,7 +27,7 @@ type passage struct {
 	run  string // run id when mode is Code
 	ask  asker  // nil: not during the call
 	// wait, in code, waits for a decision while the run is paused.
-	wait func(context.Context, *writeguard.Approval) error
+	wait func(context.Context, *writeguard.Approval) (*writeguard.Approval, error)
 	// state and responses of a 2026-07-28 retry.
 	state     string
 	responses json.RawMessage
@@ -36,6 +40,7 @@ type crossing struct {
 	server string
 	name   string      // the upstream's own name or URI
 	params wire.Object // for the upstream hop
+	header http.Header // Mcp-Param-*
 }
 
 // callTool is the door for tools: guard, send, record. The tool has been
@@ -43,7 +48,7 @@ type crossing struct {
 // that no caller can hold a tool it may not see.
 func (g *Gateway) callTool(ctx context.Context, p *passage, t *registry.Tool, params wire.Object) (json.RawMessage, error) {
 	args := params.Get("arguments")
-	if args == nil {
+	if args == nil || string(args) == "null" {
 		args = json.RawMessage("{}")
 	}
 	ev := g.event(p, crossing{method: "tools/call", server: t.Server, name: t.Name}, len(args))
@@ -64,8 +69,7 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 	if _, err := wire.ParseObject(args); err != nil {
 		return nil, &refusal{status: "denied", message: fmt.Sprintf("The arguments of %s must be a JSON object. Nothing was sent. See its parameters with portal_query_tools {\"names\":[%q],\"detail\":\"full\"}.", t.Outward, t.Outward)}
 	}
-	call := writeguard.Call{Principal: p.req.who, Client: p.req.client, Mode: p.mode, Run: p.run, Server: t.Server, Tool: t.Name,
-		Description: t.Description, Annotations: t.Annotations, Arguments: args}
+	call := p.call(t, args)
 	d := p.req.set.policy.Decide(call)
 	ev.Class, ev.Decision, ev.Rule = string(d.Class), string(d.Action), d.Rule
 	out := forwardParams(params, "name", t.Name)
@@ -74,69 +78,107 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 		// is what is sent, whichever of two its server would have read.
 		out = out.Set("arguments", args)
 	}
-	ours := p.state != "" && isOurState(p.state)
+	resumed, err := g.continuation(ctx, p, t, args)
+	if err != nil {
+		return nil, err
+	}
+	if resumed != nil && (d.Action == writeguard.Allow || d.Action == writeguard.Approve && resumed.Approval != "") {
+		// The call was let through in an earlier round and its server asked
+		// for more input: this is the same call going on.
+		ev.Approval = resumed.Approval
+		return g.exchange(ctx, p, t, out.SetString("requestState", resumed.State), resumed.Approval, args)
+	}
 	switch d.Action {
 	case writeguard.Allow:
+		if isOurState(p.state) {
+			out = out.Without("requestState", "inputResponses")
+		}
+		return g.exchange(ctx, p, t, out, "", args)
 	case writeguard.Approve:
 		if p.req.who.Kind == auth.KindService {
 			// Its client would only answer for itself.
 			return nil, &refusal{status: "denied", message: fmt.Sprintf("Refused: %s on server %s needs a person's approval (%s), and a service token is no person. Nothing was sent. Ask the administrator for a guard rule that allows it.", t.Name, t.Server, d.Rule)}
 		}
-		resumed, err := g.continuation(ctx, p, t, args)
+		id, err := g.approved(ctx, p, t, call, d, ev)
 		if err != nil {
 			return nil, err
 		}
-		if resumed != nil {
-			// The call was approved in an earlier round and its server asked
-			// for more input: this is the same call going on.
-			ev.Approval = resumed.Approval
-			out = out.SetString("requestState", resumed.State)
-			return g.exchange(ctx, p, t, out, resumed.Approval, args)
-		}
-		id, err := g.approved(ctx, p, call, d, ev)
-		if err != nil {
-			return nil, err
-		}
-		if ours {
-			out = out.Without("requestState", "inputResponses")
-		}
-		return g.exchange(ctx, p, t, out, id, args)
-	default:
-		return nil, &refusal{status: "denied", message: fmt.Sprintf("Refused by policy (%s): %s. Nothing was sent.", d.Rule, trimStop(d.Reason))}
+		return g.exchange(ctx, p, t, approvedParams(out), id, args)
 	}
-	if ours {
-		out = out.Without("requestState", "inputResponses")
+	return nil, refusedBy(d)
+}
+
+func refusedBy(d writeguard.Decision) error {
+	text := fmt.Sprintf("Refused by policy (%s): %s.", d.Rule, trimStop(d.Reason))
+	if !strings.Contains(text, "Nothing was sent") {
+		text += " Nothing was sent."
 	}
-	return g.exchange(ctx, p, t, out, "", args)
+	return &refusal{status: "denied", message: text}
+}
+
+// call is what the guard judges.
+func (p *passage) call(t *registry.Tool, args json.RawMessage) writeguard.Call {
+	return writeguard.Call{Principal: p.req.who, Client: p.req.client, Mode: p.mode, Run: p.run, Server: t.Server, Tool: t.Name,
+		Description: t.Description, Annotations: t.Annotations, Arguments: args}
 }
 
 // approved gets a person's yes for a call and uses it up; the id is that of the
 // approval. Nothing was sent when it returns an error.
-func (g *Gateway) approved(ctx context.Context, p *passage, call writeguard.Call, d writeguard.Decision, ev *audit.Event) (string, error) {
+func (g *Gateway) approved(ctx context.Context, p *passage, t *registry.Tool, call writeguard.Call, d writeguard.Decision, ev *audit.Event) (string, error) {
 	for try := 1; ; try++ {
 		a, err := g.approvals.Request(ctx, call, d)
 		if err != nil {
 			return "", fmt.Errorf("ask for approval of %s on server %s (nothing was sent): %w", call.Tool, call.Server, err)
 		}
 		ev.Approval = a.ID
-		if err := g.obtain(ctx, p, a); err != nil {
-			return "", err
-		}
-		err = g.approvals.Consume(ctx, a)
+		a, err = g.obtain(ctx, p, a)
 		if err == nil {
-			return a.ID, nil
+			if err := g.stillHolds(ctx, p, t, call); err != nil {
+				return "", err
+			}
+			err = g.approvals.Consume(ctx, a)
+			if err == nil {
+				return a.ID, nil
+			}
 		}
 		// An equal call beside this one was faster: this one needs its own yes.
-		if !errors.Is(err, writeguard.ErrUnusable) || try == 3 {
-			return "", fmt.Errorf("use approval %s for %s on server %s (nothing was sent): %w", a.ID, call.Tool, call.Server, err)
+		if !errors.Is(err, errAskAgain) && !errors.Is(err, writeguard.ErrUnusable) {
+			return "", err
+		}
+		if try == 5 {
+			return "", fmt.Errorf("use approval %s for %s on server %s (nothing was sent): %w", ev.Approval, call.Tool, call.Server, err)
 		}
 	}
+}
+
+// stillHolds judges a call again under the configuration of this moment: the
+// person may have taken their time, and what the administrator has changed
+// meanwhile counts.
+func (g *Gateway) stillHolds(ctx context.Context, p *passage, t *registry.Tool, call writeguard.Call) error {
+	now := g.settings()
+	if now == p.req.set {
+		return nil
+	}
+	changed := &refusal{status: "denied", message: fmt.Sprintf("Refused: the administrator changed what %s on server %s is, or who may use it, while the approval was open. Nothing was sent. Look the tool up again.", t.Name, t.Server)}
+	if slices.Contains(config.Diff(p.req.set.cfg, now.cfg).Reconnect, t.Server) {
+		return changed
+	}
+	v := g.newView(ctx, now, p.req.who, p.req.grant)
+	present := v.snap.ToolByIdentity(t.Server, t.Name)
+	if present == nil || !v.sees(present) {
+		return changed
+	}
+	call.Description, call.Annotations = present.Description, present.Annotations
+	if d := now.policy.Decide(call); d.Action == writeguard.Deny {
+		return refusedBy(d)
+	}
+	return nil
 }
 
 // exchange sends a tool call that has passed the guard, and lives through the
 // rounds of a 2026-07-28 server that wants input.
 func (g *Gateway) exchange(ctx context.Context, p *passage, t *registry.Tool, params wire.Object, approval string, args json.RawMessage) (json.RawMessage, error) {
-	x := crossing{method: "tools/call", server: t.Server, name: t.Name, params: params}
+	x := crossing{method: "tools/call", server: t.Server, name: t.Name, params: params, header: paramHeaders(t.InputSchema, args)}
 	for round := 0; ; round++ {
 		result, err := g.send(ctx, p, x)
 		if err != nil {
@@ -147,7 +189,7 @@ func (g *Gateway) exchange(ctx context.Context, p *passage, t *registry.Tool, pa
 			return result, nil
 		}
 		if p.req.modern && p.mode == writeguard.Direct {
-			if approval == "" {
+			if approval == "" && !wrapState(state) {
 				return result, nil // the client answers the server's own questions
 			}
 			return g.keepContinuation(ctx, p, t, result, state, approval, args)
@@ -180,6 +222,12 @@ func inputRequired(result json.RawMessage) (requests, state json.RawMessage, wan
 	return r.InputRequests, r.RequestState, r.ResultType == "input_required" || (r.InputRequests != nil && r.ResultType == "")
 }
 
+// wrapState reports whether an upstream's requestState looks like one of ours.
+func wrapState(state json.RawMessage) bool {
+	var s string
+	return json.Unmarshal(state, &s) == nil && isOurState(s)
+}
+
 // answerAll puts a 2026-07-28 server's questions to a 2025 client.
 func (g *Gateway) answerAll(ctx context.Context, p *passage, requests json.RawMessage) (json.RawMessage, *wire.Error) {
 	list, err := wire.ParseObject(requests)
@@ -191,6 +239,9 @@ func (g *Gateway) answerAll(ctx context.Context, p *passage, requests json.RawMe
 		o, err := wire.ParseObject(q.Value)
 		if err != nil {
 			return nil, wire.Errorf(wire.CodeInternal, "the server asked for input in a form that cannot be read")
+		}
+		if m := o.String("method"); !p.req.mayBeAsked(m) {
+			return nil, wire.Errorf(wire.CodeInternal, "the server asked for %q, which this client does not answer", bounded(m, 60))
 		}
 		params := o.Get("params")
 		if params == nil {
@@ -213,9 +264,8 @@ func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMes
 		return nil, &upstreams.CallError{Server: x.server, Tool: x.name, Problem: upstreams.Problem{Kind: "connect", Message: "the server was removed or switched off by the administrator; look for another with portal_query_tools"}}
 	}
 	c := &upstreams.Call{Method: x.method, Name: x.name, Params: x.params.Bytes(), User: p.req.who.ID, Session: p.req.upstreamSession(),
-		ProtocolVersion: p.req.version, ClientInfo: p.req.clientInfo, Notify: p.notify}
+		Header: x.header, ProtocolVersion: p.req.version, ClientInfo: p.req.clientInfo, Notify: p.notify}
 	if p.mode == writeguard.Direct {
-		c.Header = paramHeaders(p.req.header)
 		if p.ask != nil {
 			c.Ask = p.ask
 			c.Capabilities = p.req.caps
@@ -260,8 +310,41 @@ func (g *Gateway) record(ctx context.Context, ev audit.Event, start time.Time, r
 	ev.BytesOut = len(result)
 	ev.Status = outcome(ctx, result, err)
 	if err != nil {
-		ev.Error = audit.Redact(err.Error())
+		ev.Error = g.auditError(err)
 	}
+	g.opt.Audit.Record(context.WithoutCancel(ctx), ev)
+}
+
+// auditError is what the audit keeps of an error. Error texts of servers may
+// repeat arguments, so without audit.arguments only what kind it was is kept.
+func (g *Gateway) auditError(err error) string {
+	if g.settings().cfg.Audit.Arguments {
+		return audit.Redact(err.Error())
+	}
+	var ref *refusal
+	var call *upstreams.CallError
+	if e, ok := wire.AsError(err); ok {
+		return fmt.Sprintf("JSON-RPC error %d", e.Code)
+	}
+	switch {
+	case errors.As(err, &ref):
+		return ref.status
+	case errors.As(err, &call):
+		s := call.Problem.Kind
+		if call.Problem.HTTPStatus != 0 {
+			s += fmt.Sprintf(", HTTP %d", call.Problem.HTTPStatus)
+		}
+		return s
+	}
+	return "failed inside the portal"
+}
+
+// recordRefused writes the audit line of a call that named nothing the caller
+// may use.
+func (g *Gateway) recordRefused(ctx context.Context, r *request, method, name string) {
+	p := &passage{req: r, mode: writeguard.Direct}
+	ev := g.event(p, crossing{method: method, name: bounded(name, 200)}, 0)
+	ev.Time, ev.Status, ev.Decision, ev.Error = g.now(), "denied", string(writeguard.Deny), "unknown or not allowed"
 	g.opt.Audit.Record(context.WithoutCancel(ctx), ev)
 }
 

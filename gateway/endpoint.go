@@ -8,7 +8,9 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"strings"
+	"time"
 
 	"github.com/mcp-portal/mcp-portal/auth"
 	"github.com/mcp-portal/mcp-portal/wire"
@@ -28,6 +30,9 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	// A client that stalls while sending must not hold the connection.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(g.now().Add(time.Minute))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, set.cfg.Limits.Body))
 	if err != nil {
 		var tooLarge *http.MaxBytesError
@@ -35,8 +40,10 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 			fail(w, http.StatusRequestEntityTooLarge, nil, wire.Errorf(wire.CodeInvalidRequest, "the request is larger than %d bytes (limits.body): send less in one call", tooLarge.Limit))
 			return
 		}
-		return // the client went away while sending
+		fail(w, http.StatusRequestTimeout, nil, wire.Errorf(wire.CodeInvalidRequest, "the request was not received in time"))
+		return
 	}
+	_ = control.SetReadDeadline(time.Time{})
 	if wire.IsBatch(body) {
 		fail(w, http.StatusBadRequest, nil, wire.Errorf(wire.CodeInvalidRequest, "batches are not supported: send each JSON-RPC message in a POST of its own"))
 		return
@@ -51,13 +58,13 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req := &request{set: set, who: who, msg: msg, header: r.Header}
-	if len(msg.Params) > 0 {
+	if len(msg.Params) > 0 && string(msg.Params) != "null" {
 		if req.params, err = wire.ParseObject(msg.Params); err != nil {
 			fail(w, http.StatusBadRequest, msg.ID, wire.Errorf(wire.CodeInvalidParams, "params must be an object with named members"))
 			return
 		}
 	}
-	if req.mode, req.note, err = ParseMode(r.URL.Query(), set.cfg.Code.Mode); err != nil {
+	if req.mode, req.note, err = modeOf(r, set); err != nil {
 		fail(w, http.StatusBadRequest, msg.ID, wire.Errorf(wire.CodeInvalidRequest, "%v", err))
 		return
 	}
@@ -82,11 +89,32 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// modeOf reads the mode from the URL. A query that cannot be read, or a
+// misspelt parameter of ours, is an error and not the ordinary mode.
+func modeOf(r *http.Request, set *settings) (Mode, string, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return "", "", fmt.Errorf("the query of the URL cannot be read: %w", err)
+	}
+	for k := range q {
+		plain := strings.NewReplacer("-", "", "_", "", "s", "z").Replace(strings.ToLower(k))
+		for _, own := range []string{"optimize_context", "codemode"} {
+			if k != own && plain == strings.ReplaceAll(own, "_", "") {
+				return "", "", fmt.Errorf("unknown parameter %q in the URL: write %s", bounded(k, 60), own)
+			}
+		}
+	}
+	return ParseMode(q, set.cfg.Code.Mode)
+}
+
 // readModern checks headers against the body, as 2026-07-28 demands
 // (basic/transports, "Standard headers"), and takes what the hop says of the
 // client.
 func (r *request) readModern(meta wire.Object) (int, *wire.Error) {
 	h := r.header.Get(wire.HeaderProtocolVersion)
+	if h != "" && !wire.Supported(h) {
+		return 400, unsupported(h)
+	}
 	v := meta.String(wire.MetaProtocolVersion)
 	if r.msg.IsRequest() {
 		switch {
@@ -100,9 +128,7 @@ func (r *request) readModern(meta wire.Object) (int, *wire.Error) {
 	}
 	r.version = h
 	if h != wire.Version20260728 {
-		e := wire.Errorf(wire.CodeUnsupportedVersion, "protocol version %q is not supported here: use one of %s", bounded(h, 40), strings.Join(wire.SupportedVersions(), ", "))
-		e.Data = wire.Encode(map[string]any{"supported": wire.SupportedVersions(), "requested": bounded(h, 40)})
-		return 400, e
+		return 400, unsupported(h)
 	}
 	if r.msg.Method != "" {
 		if m := r.header.Get(wire.HeaderMethod); m == "" && r.msg.IsRequest() {
@@ -129,6 +155,12 @@ func (r *request) readModern(meta wire.Object) (int, *wire.Error) {
 	r.level = meta.String(wire.MetaLogLevel)
 	r.grant = shortHash(r.who.ID) + ":" + shortHash(strings.SplitN(r.client, "/", 2)[0])
 	return 0, nil
+}
+
+func unsupported(version string) *wire.Error {
+	e := wire.Errorf(wire.CodeUnsupportedVersion, "protocol version %q is not supported here: use one of %s", bounded(version, 40), strings.Join(wire.SupportedVersions(), ", "))
+	e.Data = wire.Encode(map[string]any{"supported": wire.SupportedVersions(), "requested": bounded(version, 40)})
+	return e
 }
 
 // nameKey is the member of params that Mcp-Name repeats.
@@ -193,11 +225,20 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, req *request) {
 		return
 	}
 	req.stream = newStream(w, r)
+	if req.msg.Method != "initialize" {
+		req.stream.streamSoon()
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			g.log.Error("a request failed inside the portal", "method", req.msg.Method, "panic", v, "stack", stack())
+			req.stream.finish(wire.Message{ID: req.msg.ID, Error: wire.Errorf(wire.CodeInternal, "internal error of the portal; it was logged")}, http.StatusInternalServerError)
+		}
+	}()
 	if m, err := wire.ParseObject(req.params.Get("_meta")); err == nil {
 		req.progress = m.Get("progressToken")
 	}
 	if req.sess != nil && req.stream.sseOK {
-		req.ask = g.askOn(req.stream, req.sess.key)
+		req.ask = g.askOn(req.stream, req)
 	}
 	req.view = g.newView(ctx, req.set, req.who, req.grant)
 	result, e := g.dispatch(ctx, w, req)
@@ -290,6 +331,9 @@ func (g *Gateway) del(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusServiceUnavailable, nil, wire.Errorf(wire.CodeInternal, "the session could not be ended, the store cannot be reached: try again"))
 		return
 	}
+	// What the session still does ends with it; its questions can no longer be
+	// answered.
+	g.calls.cancelAll(s.key+"\x00", errors.New("the session was ended by its client"))
 	g.listeners.drop(s.key)
 	g.opt.Upstreams.CloseSession(who.ID, s.key)
 	w.WriteHeader(http.StatusNoContent)

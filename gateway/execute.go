@@ -58,6 +58,7 @@ func (g *Gateway) execute(ctx context.Context, r *request) (json.RawMessage, *wi
 func (g *Gateway) executeTool(ctx context.Context, r *request, a executeArguments) (json.RawMessage, *wire.Error) {
 	t := r.view.named(a.Tool)
 	if t == nil {
+		g.recordRefused(ctx, r, "tools/call", a.Tool)
 		text := fmt.Sprintf("There is no tool %q.", bounded(a.Tool, 100))
 		if near := nearestTools(r.view, a.Tool, 3); len(near) > 0 {
 			text += " Near: " + strings.Join(near, ", ") + "."
@@ -146,7 +147,8 @@ func (h *host) Call(ctx context.Context, c codemode.HostCall) (json.RawMessage, 
 		return nil, &codemode.HostError{Code: "denied", Message: "This code can only look at the catalogue. Call tools with " + toolExecuteCode + "."}
 	}
 	params := wire.Object{{Key: "name", Value: wire.Quote(t.Outward)}, {Key: "arguments", Value: c.Arguments}}
-	result, err := h.g.callTool(ctx, h.run.passage(), t, params)
+	p := &passage{req: h.req, mode: writeguard.Code, run: h.run.id, wait: h.run.waitFor}
+	result, err := h.g.callTool(ctx, p, t, params)
 	if err != nil {
 		return nil, h.hostError(err)
 	}
@@ -253,9 +255,4 @@ func codeTools(v *view) []codemode.Tool {
 		out = append(out, codemode.Tool{Outward: t.Outward, Identifier: t.Identifier, Server: registry.ServerIdentifier(t.Server), Member: t.Member})
 	}
 	return out
-}
-
-// passage is the way of a run's calls.
-func (x *run) passage() *passage {
-	return &passage{req: x.req, mode: writeguard.Code, run: x.id, wait: x.waitFor}
 }

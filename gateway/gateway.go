@@ -96,7 +96,11 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 	}
 	g.sessions = &sessions{store: opt.Store, log: opt.Log, now: opt.Now, known: map[string]*session{},
 		idle:  func() time.Duration { return g.settings().cfg.Limits.SessionIdle },
-		limit: func() int { return g.settings().cfg.Limits.Sessions }}
+		limit: func() int { return g.settings().cfg.Limits.Sessions },
+		ended: func(user, key string) {
+			g.listeners.drop(key)
+			g.opt.Upstreams.CloseSession(user, key)
+		}}
 	g.approvals = writeguard.NewApprovals(opt.Store, opt.Log, writeguard.Options{Expires: opt.Config.Guard.ApprovalExpires, Now: opt.Now})
 	g.bus = newBus(ctx, opt.Store, opt.Log)
 	g.bus.handle("answer", func(n note) {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"runtime/debug"
+	"strings"
 	"sync"
 )
 
@@ -57,6 +58,17 @@ func (f *inflight) cancel(key string, cause error) bool {
 		cancel(cause)
 	}
 	return ok
+}
+
+// cancelAll ends the requests whose key begins so.
+func (f *inflight) cancelAll(prefix string, cause error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, cancel := range f.byID {
+		if strings.HasPrefix(key, prefix) {
+			cancel(cause)
+		}
+	}
 }
 
 // drain waits for all, and cancels what is left when ctx ends.

@@ -138,7 +138,7 @@ func (g *Gateway) get(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	set := g.settings()
-	mode, _, err := ParseMode(r.URL.Query(), set.cfg.Code.Mode)
+	mode, _, err := modeOf(r, set)
 	if err != nil {
 		fail(w, http.StatusBadRequest, nil, wire.Errorf(wire.CodeInvalidRequest, "%v", err))
 		return

@@ -17,8 +17,14 @@ import (
 
 // dispatch answers one request with the bytes of its result.
 func (g *Gateway) dispatch(ctx context.Context, w http.ResponseWriter, r *request) (json.RawMessage, *wire.Error) {
+	if strings.HasSuffix(r.msg.Method, "/list") && r.params.Get("cursor") != nil {
+		return nil, wire.Errorf(wire.CodeInvalidParams, "unknown cursor: this portal lists everything on one page")
+	}
 	switch r.msg.Method {
 	case "initialize":
+		if r.modern {
+			break // the handshake belongs to the 2025 era
+		}
 		return g.initialize(ctx, w, r)
 	case "server/discover":
 		return g.discover(r)
@@ -190,6 +196,7 @@ func (g *Gateway) toolsCall(ctx context.Context, r *request) (json.RawMessage, *
 	}
 	t, ok := r.view.tool(name)
 	if !ok {
+		g.recordRefused(ctx, r, "tools/call", name)
 		return nil, g.unknownTool(r, name)
 	}
 	return g.toolAnswer(r, g.passageOf(r), t, r.params, ctx)
@@ -272,9 +279,10 @@ func (g *Gateway) promptsGet(ctx context.Context, r *request) (json.RawMessage, 
 	name := r.params.String("name")
 	p := r.view.snap.Prompt(name)
 	if p == nil || !r.view.shows(p.Server) {
+		g.recordRefused(ctx, r, "prompts/get", name)
 		return nil, wire.Errorf(wire.CodeInvalidParams, "unknown prompt %q: list the prompts again", bounded(name, 100))
 	}
-	return g.relayed(ctx, r, crossing{"prompts/get", p.Server, p.Name, forwardParams(r.params, "name", p.Name)})
+	return g.relayed(ctx, r, crossing{method: "prompts/get", server: p.Server, name: p.Name, params: forwardParams(r.params, "name", p.Name)})
 }
 
 // resourcesRead relays a resource: one that is listed, else one that a
@@ -283,13 +291,14 @@ func (g *Gateway) resourcesRead(ctx context.Context, r *request) (json.RawMessag
 	uri := r.params.String("uri")
 	server, own, ok := r.view.resource(uri)
 	if !ok {
+		g.recordRefused(ctx, r, "resources/read", uri)
 		code := wire.CodeResourceNotFound
 		if r.modern {
 			code = wire.CodeInvalidParams
 		}
 		return nil, &wire.Error{Code: code, Message: fmt.Sprintf("resource %q is not offered by any server you may use", bounded(uri, 200)), Data: wire.Encode(map[string]string{"uri": bounded(uri, 200)})}
 	}
-	return g.relayed(ctx, r, crossing{"resources/read", server, own, forwardParams(r.params, "uri", own)})
+	return g.relayed(ctx, r, crossing{method: "resources/read", server: server, name: own, params: forwardParams(r.params, "uri", own)})
 }
 
 // complete relays an argument completion to the owner of the prompt or
@@ -306,14 +315,14 @@ func (g *Gateway) complete(ctx context.Context, r *request) (json.RawMessage, *w
 			return nil, wire.Errorf(wire.CodeInvalidParams, "unknown prompt %q", bounded(ref.String("name"), 100))
 		}
 		params := forwardParams(r.params, "", "").Set("ref", ref.SetString("name", p.Name).Bytes())
-		return g.relayed(ctx, r, crossing{"completion/complete", p.Server, p.Name, params})
+		return g.relayed(ctx, r, crossing{method: "completion/complete", server: p.Server, name: p.Name, params: params})
 	case "ref/resource":
 		server, own, ok := r.view.templateRef(ref.String("uri"))
 		if !ok {
 			return nil, wire.Errorf(wire.CodeInvalidParams, "unknown resource template %q", bounded(ref.String("uri"), 200))
 		}
 		params := forwardParams(r.params, "", "").Set("ref", ref.SetString("uri", own).Bytes())
-		return g.relayed(ctx, r, crossing{"completion/complete", server, own, params})
+		return g.relayed(ctx, r, crossing{method: "completion/complete", server: server, name: own, params: params})
 	}
 	return nil, wire.Errorf(wire.CodeInvalidParams, `params.ref.type must be "ref/prompt" or "ref/resource"`)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,12 +22,13 @@ type queryArguments struct {
 	Names   []string `json:"names"`
 	Servers []string `json:"servers"`
 	Detail  string   `json:"detail"`
-	Limit   int      `json:"limit"`
+	Limit   float64  `json:"limit"` // models write 10.0, too
 }
 
 const (
 	queryLimit    = 10
 	queryLimitMax = 100
+	queryTextMax  = 1000
 	// Bounds of one answer in bytes; about 6,000 tokens in all, 2,500 for one
 	// definition.
 	answerBytes     = 24000
@@ -58,8 +60,12 @@ func (g *Gateway) query(r *request, a queryArguments) (string, error) {
 		return "", fmt.Errorf("give one of query, pattern and names, not several")
 	case a.Detail != "" && !slices.Contains([]string{"names", "brief", "full"}, a.Detail):
 		return "", fmt.Errorf(`detail %q is not known: use "names", "brief" or "full"`, bounded(a.Detail, 40))
-	case a.Limit < 0 || a.Limit > queryLimitMax:
-		return "", fmt.Errorf("limit must be between 1 and %d", queryLimitMax)
+	case a.Limit != math.Trunc(a.Limit) || a.Limit < 0 || a.Limit > queryLimitMax:
+		return "", fmt.Errorf("limit must be a whole number between 1 and %d", queryLimitMax)
+	case len(a.Query) > queryTextMax || len(a.Pattern) > queryTextMax:
+		return "", fmt.Errorf("query and pattern may have %d characters: say in a few words what you want to do", queryTextMax)
+	case len(a.Names) > queryLimitMax:
+		return "", fmt.Errorf("at most %d names in one query", queryLimitMax)
 	}
 	for _, s := range a.Servers {
 		if r.view.snap.Server(s) == nil || !r.view.shows(s) {
@@ -69,12 +75,12 @@ func (g *Gateway) query(r *request, a queryArguments) (string, error) {
 	if given == 0 && len(a.Servers) == 0 {
 		return g.serverOverview(r), nil
 	}
-	limit := a.Limit
+	limit := int(a.Limit)
+	if limit == 0 && len(a.Names) > 0 {
+		limit = len(a.Names)
+	}
 	if limit == 0 {
 		limit = queryLimit
-	}
-	if given == 0 || len(a.Names) > 0 {
-		limit = max(limit, min(queryLimitMax, len(a.Names)))
 	}
 	if a.Detail == "" {
 		a.Detail = "brief"
@@ -182,6 +188,9 @@ func (g *Gateway) answerTools(r *request, a queryArguments, tools []*registry.To
 			}
 			b.WriteString("\n")
 		}
+		if n := len(missing) - 10; n > 0 {
+			fmt.Fprintf(&b, "Nor are %d more of the names.\n", n)
+		}
 		if len(tools) == 0 {
 			return b.String()
 		}
@@ -208,6 +217,8 @@ func (g *Gateway) answerTools(r *request, a queryArguments, tools []*registry.To
 	switch {
 	case shown < len(tools):
 		head += " (the answer is full: ask for fewer names, or less detail)"
+	case shown < total && shown >= queryLimitMax:
+		head += " (more are never shown at once: filter by servers, or narrow the words)"
 	case shown < total:
 		head += " (raise limit, filter by servers, or use other words)"
 	}
@@ -266,13 +277,15 @@ func (g *Gateway) verdict(r *request, t *registry.Tool) string {
 	return string(d.Class) + ", refused by policy"
 }
 
-func oneLine(s string, n int) string { return bounded(strings.Join(strings.Fields(s), " "), n) }
+func oneLine(s string, n int) string {
+	return bounded(writeguard.Visible(strings.Join(strings.Fields(s), " ")), n)
+}
 
 var sentenceEnd = regexp.MustCompile(`[.!?](\s|$)`)
 
 // firstSentence is the first sentence of a description in one line.
 func firstSentence(s string, n int) string {
-	s = strings.Join(strings.Fields(s), " ")
+	s = writeguard.Visible(strings.Join(strings.Fields(s), " "))
 	if loc := sentenceEnd.FindStringIndex(s); loc != nil && loc[0] > 10 {
 		s = s[:loc[0]+1]
 	}
@@ -281,7 +294,7 @@ func firstSentence(s string, n int) string {
 
 // nearestTools suggests visible names for one that does not exist.
 func nearestTools(v *view, name string, n int) []string {
-	res, err := v.snap.Search(registry.Query{Text: name, Limit: n}, v.sees)
+	res, err := v.snap.Search(registry.Query{Text: bounded(name, 100), Limit: n}, v.sees)
 	if err != nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -100,10 +101,24 @@ func forwardMeta(params wire.Object) json.RawMessage {
 	return m.Bytes()
 }
 
+// members of params that the protocol gives a meaning.
+var members = []string{"name", "arguments", "uri", "ref", "argument", "context", "_meta", "requestState", "inputResponses", "task", "cursor"}
+
 // forwardParams prepares params for the upstream hop: its own name or URI in
 // place of the outward one, the caller's _meta without this hop's members.
+// Members that a server may take for one with a meaning, because many parsers
+// ignore case, are left out: what was judged is what the server reads.
 func forwardParams(params wire.Object, key, value string) wire.Object {
-	out := params
+	out := make(wire.Object, 0, len(params)+1)
+next:
+	for _, f := range params {
+		for _, m := range members {
+			if f.Key != m && strings.EqualFold(f.Key, m) {
+				continue next
+			}
+		}
+		out = append(out, f)
+	}
 	if key != "" {
 		out = out.SetString(key, value)
 	}
@@ -113,16 +128,95 @@ func forwardParams(params wire.Object, key, value string) wire.Object {
 	return out.Without("_meta")
 }
 
-// paramHeaders are the Mcp-Param-* headers of the caller, to pass on.
-func paramHeaders(h http.Header) http.Header {
-	var out http.Header
-	for k, v := range h {
-		if strings.HasPrefix(k, wire.HeaderParamPrefix) {
-			if out == nil {
-				out = http.Header{}
-			}
-			out[k] = v
+// approvedParams are the params of a call that a person has approved: what the
+// person saw, and of _meta what only concerns the transport.
+func approvedParams(params wire.Object) wire.Object {
+	out := wire.Object{{Key: "name", Value: params.Get("name")}}
+	if a := params.Get("arguments"); a != nil {
+		out = append(out, wire.Field{Key: "arguments", Value: a})
+	}
+	meta, err := wire.ParseObject(params.Get("_meta"))
+	if err != nil {
+		return out
+	}
+	var keep wire.Object
+	for _, k := range []string{wire.MetaProgressToken, "traceparent", "tracestate", "baggage"} {
+		if v := meta.Get(k); v != nil {
+			keep = append(keep, wire.Field{Key: k, Value: v})
 		}
 	}
+	if keep != nil {
+		out = append(out, wire.Field{Key: "_meta", Value: keep.Bytes()})
+	}
 	return out
+}
+
+// paramHeaders are the Mcp-Param-* headers of a call (2026-07-28, "x-mcp-header"
+// in the input schema), made from the arguments themselves: like every header
+// of a hop they belong to that hop, whatever the client's hop carried.
+func paramHeaders(schema, args json.RawMessage) http.Header {
+	if !bytes.Contains(schema, []byte(`"x-mcp-header"`)) {
+		return nil
+	}
+	h := http.Header{}
+	addParamHeaders(h, schema, args, 0)
+	return h
+}
+
+func addParamHeaders(h http.Header, schema, args json.RawMessage, depth int) {
+	s, err := wire.ParseObject(schema)
+	if err != nil || depth > 20 {
+		return
+	}
+	props, err := wire.ParseObject(s.Get("properties"))
+	if err != nil {
+		return
+	}
+	values, err := wire.ParseObject(args)
+	if err != nil {
+		return
+	}
+	for _, p := range props {
+		v := values.Get(p.Key)
+		if v == nil {
+			continue
+		}
+		prop, err := wire.ParseObject(p.Value)
+		if err != nil {
+			continue
+		}
+		if name := prop.String("x-mcp-header"); name != "" && validToken(name) {
+			switch {
+			case v[0] == '"':
+				h.Set(wire.HeaderParamPrefix+name, wire.EncodeHeaderValue(values.String(p.Key)))
+			case v[0] == 't', v[0] == 'f', v[0] == '-', v[0] >= '0' && v[0] <= '9':
+				h.Set(wire.HeaderParamPrefix+name, string(v))
+			}
+		}
+		addParamHeaders(h, p.Value, v, depth+1)
+	}
+}
+
+// validToken reports whether s can stand in a header name (RFC 9110, 5.6.2).
+func validToken(s string) bool {
+	for _, c := range s {
+		if !strings.ContainsRune("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", c) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// mayBeAsked reports whether a server may put this request to the client: only
+// what the client declared that it answers.
+func (r *request) mayBeAsked(method string) bool {
+	switch method {
+	case "elicitation/create":
+		return r.can("elicitation")
+	case "sampling/createMessage":
+		return r.can("sampling")
+	case "roots/list":
+		return r.can("roots")
+	}
+	return false
 }

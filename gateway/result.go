@@ -97,7 +97,11 @@ func (g *Gateway) outcomeResult(r *request, made string, out *codemode.Outcome) 
 		notes = append(notes, "calls: "+callsLine(calls))
 	}
 	content := []json.RawMessage{textBlock(first)}
-	content = append(content, out.Content...)
+	blocks, dropped := boundBlocks(out.Content, r.set.cfg.Code.ResultTokens)
+	content = append(content, blocks...)
+	if dropped != "" {
+		notes = append(notes, dropped)
+	}
 	if len(notes) > 0 {
 		content = append(content, textBlock(strings.Join(notes, "\n")))
 	}
@@ -106,6 +110,49 @@ func (g *Gateway) outcomeResult(r *request, made string, out *codemode.Outcome) 
 		res = append(res, wire.Field{Key: "isError", Value: json.RawMessage("true")})
 	}
 	return res.Bytes()
+}
+
+// Bounds of the content blocks that code returns, beside its value.
+const (
+	maxBlocks     = 20
+	maxMediaBytes = 4 << 20 // images and sounds, base64, all together
+)
+
+// boundBlocks keeps content blocks within bounds: texts within the budget,
+// images and sounds within a size, and says what was left out.
+func boundBlocks(blocks []json.RawMessage, budget int) (kept []json.RawMessage, note string) {
+	left, media, cut := budget, maxMediaBytes, 0
+	for _, b := range blocks {
+		o, err := wire.ParseObject(b)
+		if err != nil || len(kept) == maxBlocks {
+			cut++
+			continue
+		}
+		if t := o.String("type"); t == "image" || t == "audio" {
+			if media -= len(b); media < 0 {
+				cut++
+				continue
+			}
+			kept = append(kept, b)
+			continue
+		}
+		if res, err := wire.ParseObject(o.Get("resource")); err == nil && res.Get("text") != nil && left > 0 {
+			text, shorter := codemode.ShapeText(res.String("text"), left)
+			if shorter {
+				cut++
+				b = o.Set("resource", res.SetString("text", text).Bytes()).Bytes()
+			}
+		}
+		if left -= codemode.EstimateTokens(b); left < -budget/10 {
+			cut++
+			continue
+		}
+		kept = append(kept, b)
+	}
+	if cut > 0 {
+		note = fmt.Sprintf("%d of %d content blocks were too large and were shortened or left out. Return less: read them in the code and return what matters.", cut, len(blocks))
+	}
+	return kept, note
 }
 
 // cutNote says what the value lost to the budget.

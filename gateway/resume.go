@@ -14,13 +14,14 @@ import (
 // runRecord is what the store keeps of a paused run, so that its user learns
 // what had happened should the process go away.
 type runRecord struct {
-	User string     `json:"user"`
-	Made []madeCall `json:"made"`
+	User  string     `json:"user"`
+	Made  []madeCall `json:"made"`
+	Ended string     `json:"ended,omitempty"` // why it was ended; empty: it was going on
 }
 
-func (g *Gateway) keepRecord(ctx context.Context, x *run) {
+func (g *Gateway) keepRecord(ctx context.Context, x *run, ended string) {
 	x.mu.Lock()
-	rec := runRecord{User: x.req.who.ID, Made: append([]madeCall(nil), x.made...)}
+	rec := runRecord{User: x.req.who.ID, Made: append([]madeCall(nil), x.made...), Ended: ended}
 	x.mu.Unlock()
 	if err := g.opt.Store.Set(ctx, "run:"+x.id, wire.Encode(rec), 24*time.Hour); err != nil {
 		g.log.Warn("a paused run could not be noted in the store", "run", x.id, "error", err)
@@ -29,6 +30,9 @@ func (g *Gateway) keepRecord(ctx context.Context, x *run) {
 
 // resume goes on with a paused run.
 func (g *Gateway) resume(ctx context.Context, r *request, id string) (json.RawMessage, *wire.Error) {
+	if r.params.String("requestState") == runPrefix+id {
+		return g.resumeWithAnswers(ctx, r, id)
+	}
 	x, err := g.runs.attach(r.who.ID, id)
 	if err != nil {
 		return toolError(err.Error()), nil
@@ -136,6 +140,9 @@ func (g *Gateway) lostRun(ctx context.Context, r *request, id string) string {
 	if !ok || json.Unmarshal(raw, &rec) != nil || rec.User != r.who.ID {
 		return fmt.Sprintf("There is no paused run %q: it has ended, or waited too long. Run the code again.", bounded(id, 60))
 	}
+	if rec.Ended != "" {
+		return "There is no paused run any more: " + rec.Ended + "." + madeSentence(rec.Made) + " Run the code again if it is still wanted."
+	}
 	return "The run is gone: the portal process that held it was restarted, or another process of this portal holds it." + madeSentence(rec.Made) +
 		" Approvals already given stay valid for exactly the same calls until they expire."
 }
@@ -151,7 +158,7 @@ func (x *run) madeSentence() string {
 func madeSentence(made []madeCall) string {
 	var writes []string
 	for _, m := range made {
-		if m.Class != writeguard.Read && (m.Status == "ok" || m.Status == "tool_error" || m.Status == "unknown" || m.Status == "outcome_unknown" || m.Status == "in_flight" || m.Status == "cancelled") {
+		if m.Class != writeguard.Read && (m.Status == "ok" || m.Status == "tool_error" || m.Status == "unknown" || m.Status == "outcome_unknown" || m.Status == "protocol_error" || m.Status == "in_flight" || m.Status == "cancelled") {
 			writes = append(writes, m.Tool+" ("+m.Status+")")
 		}
 	}

@@ -32,9 +32,14 @@ const (
 	roundFor    = 15 * time.Minute
 )
 
+// ourPrefix is what every requestState of a portal begins with. An upstream's
+// own state that begins so (another portal) is wrapped like that of an approved
+// call, so that the two are never confused.
+const ourPrefix = "portal-"
+
 // isOurState reports whether a requestState was made by the portal.
 func isOurState(s string) bool {
-	return strings.HasPrefix(s, "portal-approval:") || strings.HasPrefix(s, roundPrefix) || strings.HasPrefix(s, runPrefix)
+	return strings.HasPrefix(s, ourPrefix)
 }
 
 // continuation takes the round that a retry names. Nil without an error: there

@@ -49,12 +49,20 @@ type run struct {
 	err    error
 
 	mu       sync.Mutex
-	pending  map[string]*writeguard.Approval
+	pending  map[string]*pendingApproval
+	waiters  int           // calls that wait for a person; equal ones share an approval
+	waited   bool          // it has waited: what counts now is the present configuration
 	changed  chan struct{} // closed and replaced when pending or busy changes
 	busy     int           // host calls under way, waiting ones included
 	made     []madeCall
 	attached bool
 	left     time.Time // when the last request let go of it
+}
+
+// pendingApproval is an approval that n calls of a run wait for.
+type pendingApproval struct {
+	approval *writeguard.Approval
+	n        int
 }
 
 // madeCall is a call that a run made, for reports that must survive it.
@@ -71,7 +79,7 @@ func newRuns(g *Gateway) *runs { return &runs{g: g, all: map[string]*run{}} }
 func (s *runs) start(r *request, code string) *run {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x := &run{id: "run_" + randomID(), g: s.g, req: r, ctx: ctx, cancel: cancel, done: make(chan struct{}),
-		pending: map[string]*writeguard.Approval{}, changed: make(chan struct{}), attached: true}
+		pending: map[string]*pendingApproval{}, changed: make(chan struct{}), attached: true}
 	s.mu.Lock()
 	s.all[x.id] = x
 	s.mu.Unlock()
@@ -107,7 +115,8 @@ func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessa
 	i := len(x.made)
 	x.made = append(x.made, m)
 	x.mu.Unlock()
-	res, err := c.host.Call(ctx, hc)
+	h := &host{g: c.g, req: x.request(ctx), run: x}
+	res, err := h.Call(context.WithValue(ctx, madeKey{}, i), hc)
 	x.mu.Lock()
 	x.busy--
 	x.made[i].Status = outcome(ctx, res, err)
@@ -127,26 +136,44 @@ func (x *run) signal() {
 }
 
 // waitFor waits until a person has decided, with the run's clock stopped.
-func (x *run) waitFor(ctx context.Context, a *writeguard.Approval) error {
+func (x *run) waitFor(ctx context.Context, a *writeguard.Approval) (*writeguard.Approval, error) {
 	x.pause.Begin()
 	defer x.pause.End()
+	i, known := ctx.Value(madeKey{}).(int)
 	x.mu.Lock()
-	x.pending[a.ID] = a
+	if x.pending[a.ID] == nil {
+		x.pending[a.ID] = &pendingApproval{approval: a}
+	}
+	x.pending[a.ID].n++
+	x.waiters++
+	x.waited = true
+	if known {
+		x.made[i].Status = "pending"
+	}
 	x.signal()
 	x.mu.Unlock()
 	defer func() {
 		x.mu.Lock()
-		delete(x.pending, a.ID)
+		if x.pending[a.ID].n--; x.pending[a.ID].n == 0 {
+			delete(x.pending, a.ID)
+		}
+		x.waiters--
+		if known {
+			x.made[i].Status = "in_flight"
+		}
 		x.signal()
 		x.mu.Unlock()
 	}()
 	if _, err := x.g.approvals.Wait(ctx, a.ID); err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	} else if err != nil {
-		return fmt.Errorf("wait for approval %s: %w", a.ID, err)
+		return nil, fmt.Errorf("wait for approval %s (nothing was sent): %w", a.ID, err)
 	}
 	return x.g.settled(context.WithoutCancel(ctx), a)
 }
+
+// madeKey is the context key of a call's place in run.made.
+type madeKey struct{}
 
 // waits lists what the run waits for and whether it does nothing else.
 func (x *run) waits() (list map[string]*writeguard.Approval, idle bool, changed <-chan struct{}) {
@@ -154,11 +181,28 @@ func (x *run) waits() (list map[string]*writeguard.Approval, idle bool, changed 
 	defer x.mu.Unlock()
 	list = make(map[string]*writeguard.Approval, len(x.pending))
 	for k, v := range x.pending {
-		list[k] = v
+		list[k] = v.approval
 	}
-	return list, x.busy <= len(x.pending), x.changed
+	return list, x.busy <= x.waiters, x.changed
 }
 
+// request is the request whose view and settings count for the next call: that
+// of the start, and after a wait the same under the present configuration.
+func (x *run) request(ctx context.Context) *request {
+	x.mu.Lock()
+	waited := x.waited
+	x.mu.Unlock()
+	set := x.g.settings()
+	if !waited || set == x.req.set {
+		return x.req
+	}
+	r := *x.req
+	r.set = set
+	r.view = x.g.newView(ctx, set, r.who, r.grant)
+	return &r
+}
+
+// forget drops a run that has ended and was answered for.
 func (s *runs) forget(x *run) {
 	s.mu.Lock()
 	delete(s.all, x.id)
@@ -198,7 +242,7 @@ func (s *runs) detach(x *run) {
 			y.mu.Lock()
 			attached, left := y.attached, y.left
 			y.mu.Unlock()
-			if attached {
+			if attached || isClosed(y.done) {
 				continue
 			}
 			all++
@@ -218,9 +262,18 @@ func (s *runs) detach(x *run) {
 		} else if all <= pausedInAll {
 			return
 		}
-		victim.cancel(errors.New("the run was ended: too many runs of this portal wait for approvals"))
-		delete(s.all, victim.id)
+		s.endLocked(victim, "the run was ended: too many runs wait for approvals")
 	}
+}
+
+// endLocked ends a run that waits and leaves word why. The caller holds mu.
+func (s *runs) endLocked(x *run, why string) {
+	delete(s.all, x.id)
+	if isClosed(x.done) {
+		return
+	}
+	s.g.keepRecord(context.Background(), x, why)
+	x.cancel(errors.New(why))
 }
 
 // sweep ends runs that nobody came back for.
@@ -236,9 +289,8 @@ func (s *runs) sweep() {
 		old := !x.attached && s.g.now().Sub(x.left) > s.g.settings().cfg.Code.PausedFor
 		x.mu.Unlock()
 		if old {
-			x.cancel(errors.New("the run waited too long and was ended (code.paused_for)"))
 			s.mu.Lock()
-			delete(s.all, x.id)
+			s.endLocked(x, "the run waited too long and was ended")
 			s.mu.Unlock()
 		}
 	}

@@ -46,6 +46,8 @@ type sessions struct {
 	limit func() int
 	now   func() time.Time
 
+	ended func(user, key string) // told of sessions that ended here without their client
+
 	mu    sync.Mutex
 	known map[string]*session // by key
 }
@@ -137,8 +139,9 @@ func (s *sessions) get(ctx context.Context, user, id string) (*session, error) {
 	s.mu.Lock()
 	s.known[key] = m
 	s.mu.Unlock()
-	// Writing now and then, not on every request, is enough for idle time.
-	if err := s.store.Set(ctx, key, wire.Encode(rec), s.idle()); err != nil {
+	// Writing now and then, not on every request, is enough for idle time. Only
+	// over what was read: a session ended or changed meanwhile stays so.
+	if _, err := s.store.Swap(ctx, key, raw, wire.Encode(rec), s.idle()); err != nil {
 		s.log.Warn("session's last use could not be stored", "error", err)
 	}
 	return m, nil
@@ -188,11 +191,12 @@ func (s *sessions) flush(ctx context.Context, n *session) {
 // sweep stores what could not be stored and forgets what is idle too long.
 func (s *sessions) sweep(ctx context.Context) {
 	now := s.now()
-	var dirty []*session
+	var dirty, over []*session
 	s.mu.Lock()
 	for key, n := range s.known {
 		if now.Sub(n.Seen) > s.idle() {
 			delete(s.known, key)
+			over = append(over, n)
 		} else if n.dirty {
 			dirty = append(dirty, n)
 		}
@@ -200,6 +204,9 @@ func (s *sessions) sweep(ctx context.Context) {
 	s.mu.Unlock()
 	for _, n := range dirty {
 		s.flush(ctx, n)
+	}
+	for _, n := range over {
+		s.ended(n.User, n.key)
 	}
 }
 
@@ -235,6 +242,7 @@ func (s *sessions) trim(ctx context.Context, user string) {
 		if err := s.store.Delete(ctx, all[i].key); err != nil {
 			s.log.Warn("a session beyond the user's limit could not be ended", "error", err)
 		}
+		s.ended(user, all[i].key)
 	}
 	s.log.Info("sessions beyond the user's limit ended", "user", shortHash(user), "ended", len(all)-s.limit())
 }

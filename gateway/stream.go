@@ -40,10 +40,16 @@ type stream struct {
 func newStream(w http.ResponseWriter, r *http.Request) *stream {
 	s := &stream{w: w, stop: make(chan struct{}), started: time.Now()}
 	s.jsonOK, s.sseOK = accepts(r.Header.Values("Accept"))
+	return s
+}
+
+// streamSoon lets a slow answer become a stream. Without it the answer stays
+// JSON however long it takes, as that of initialize, whose headers are only
+// known with the result.
+func (s *stream) streamSoon() {
 	if s.sseOK {
 		go s.keep()
 	}
-	return s
 }
 
 func accepts(values []string) (jsonOK, sseOK bool) {
@@ -52,7 +58,10 @@ func accepts(values []string) (jsonOK, sseOK bool) {
 		return true, false
 	}
 	for part := range strings.SplitSeq(all, ",") {
-		mt, _, _ := strings.Cut(strings.TrimSpace(part), ";")
+		mt, param, _ := strings.Cut(strings.TrimSpace(part), ";")
+		if q := strings.ReplaceAll(param, " ", ""); q == "q=0" || strings.HasPrefix(q, "q=0.0") {
+			continue // declined
+		}
 		switch strings.TrimSpace(mt) {
 		case "*/*":
 			// Such a client did not say that it reads event streams.

@@ -28,7 +28,7 @@ type cachedToggles struct {
 }
 
 const (
-	togglesFor   = 24 * time.Hour  // kept that long after the last change
+	togglesFor   = 24 * time.Hour  // kept that long after the last use
 	togglesFresh = 5 * time.Second // other replicas announce changes; this is the backstop
 )
 
@@ -51,6 +51,10 @@ func (t *toggles) off(ctx context.Context, key string) map[string]bool {
 	}
 	off := map[string]bool{}
 	if found {
+		// A choice holds as long as its client comes back within a day.
+		if _, err := t.store.Touch(ctx, "toggles:"+key, togglesFor); err != nil {
+			t.log.Warn("switched-off servers could not be kept for longer", "error", err)
+		}
 		var list []string
 		if err := json.Unmarshal(raw, &list); err != nil {
 			t.log.Warn("unreadable switched-off servers are ignored", "error", err)

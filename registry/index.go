@@ -271,7 +271,12 @@ func (x *index) parse(text string) []queryWord {
 	return list
 }
 
-const maxQueryWords = 64
+const (
+	maxQueryWords = 64
+	// Longer words are looked up, not guessed at: the work of guessing grows
+	// with the square of the length, and no name has such words.
+	maxGuess = 64
+)
 
 func (x *index) guess(q *queryWord) {
 	n := len(q.alts)
@@ -281,7 +286,7 @@ func (x *index) guess(q *queryWord) {
 			q.alts = append(q.alts, alternative{x.sorted[at], weightPrefix})
 		}
 	}
-	if len(q.alts) > n || len(q.term) < 5 {
+	if len(q.alts) > n || len(q.term) < 5 || len(q.term) > maxGuess {
 		return
 	}
 	for cut := 3; cut <= len(q.term)-3; cut++ {

@@ -65,11 +65,14 @@ func ParseMessage(b []byte) (Message, error) {
 		m.ID = id
 	}
 	if v := o.Get("method"); v != nil {
+		if o.Get("id") != nil && m.ID == nil {
+			return m, Errorf(CodeInvalidRequest, `invalid request: "id" must not be null (leave it out for a notification)`)
+		}
 		if m.Method = o.String("method"); m.Method == "" {
 			return m, Errorf(CodeInvalidRequest, `invalid request: "method" is not a string`)
 		}
 		m.Params = o.Get("params")
-		if p := bytes.TrimLeft(m.Params, " \t\r\n"); len(p) > 0 && p[0] != '{' && p[0] != '[' {
+		if p := bytes.TrimLeft(m.Params, " \t\r\n"); len(p) > 0 && p[0] != '{' && p[0] != '[' && string(p) != "null" {
 			return m, Errorf(CodeInvalidRequest, `invalid request: "params" is not an object`)
 		}
 		return m, nil
