@@ -168,6 +168,7 @@ type Limits struct {
 	CallCeiling    time.Duration `yaml:"call_ceiling"`    // hard, default 15m
 	Body           int64         `yaml:"body"`            // bytes of one request from a client, default 4194304
 	Message        int64         `yaml:"message"`         // bytes of one message from an upstream, default 33554432
+	CallsPerUser   int           `yaml:"calls_per_user"`  // requests of one user under way at once, default 64
 	Sessions       int           `yaml:"sessions"`        // 2025 sessions per user, default 100
 	SessionIdle    time.Duration `yaml:"session_idle"`    // default 24h
 	Drain          time.Duration `yaml:"drain"`           // at shutdown, default 10s

@@ -48,6 +48,7 @@ func Defaults() *Config {
 			CallCeiling:    15 * time.Minute,
 			Body:           4 << 20,
 			Message:        32 << 20,
+			CallsPerUser:   64,
 			Sessions:       100,
 			SessionIdle:    24 * time.Hour,
 			Drain:          10 * time.Second,

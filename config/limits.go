@@ -81,6 +81,7 @@ func limits() map[string]limit {
 		"limits.call_ceiling":        {shortest: time.Millisecond, longest: day},
 		"limits.body":                {min: 1024, max: 1 << 30},
 		"limits.message":             {min: 1024, max: 1 << 30},
+		"limits.calls_per_user":      {min: 1, max: 1000000},
 		"limits.sessions":            {min: 1, max: 1000000},
 		"limits.session_idle":        {shortest: time.Second, longest: 90 * day},
 		"limits.drain":               {longest: 10 * time.Minute},

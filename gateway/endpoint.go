@@ -30,6 +30,17 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	size := r.ContentLength
+	if size < 0 {
+		size = set.cfg.Limits.Body
+	}
+	leave, err := g.load.enter(r.Context(), who.ID, set.cfg.Limits.CallsPerUser, min(size, set.cfg.Limits.Body))
+	if err != nil {
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusTooManyRequests, nil, wire.Errorf(wire.CodeInternal, "%v", err))
+		return
+	}
+	defer leave()
 	// A client that stalls while sending must not hold the connection.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(g.now().Add(time.Minute))
@@ -57,7 +68,7 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, nil, e)
 		return
 	}
-	req := &request{set: set, who: who, msg: msg, header: r.Header}
+	req := &request{leave: leave, set: set, who: who, msg: msg, header: r.Header}
 	if len(msg.Params) > 0 && string(msg.Params) != "null" {
 		if req.params, err = wire.ParseObject(msg.Params); err != nil {
 			fail(w, http.StatusBadRequest, msg.ID, wire.Errorf(wire.CodeInvalidParams, "params must be an object with named members"))
@@ -214,13 +225,19 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, req *request) {
 	if req.sess != nil {
 		key = req.sess.key + "\x00" + string(req.msg.ID)
 	}
-	ctx, end, ok := g.calls.begin(r.Context(), key)
-	if !ok {
-		fail(w, http.StatusBadRequest, req.msg.ID, wire.Errorf(wire.CodeInvalidRequest, "a request with id %s is already under way in this session: use another id", bounded(string(req.msg.ID), 60)))
+	ctx, end, err := g.calls.begin(r.Context(), key)
+	if err != nil {
+		status := http.StatusBadRequest
+		if errors.Is(err, errClosing) {
+			status = http.StatusServiceUnavailable
+			w.Header().Set("Connection", "close")
+		}
+		fail(w, status, req.msg.ID, wire.Errorf(wire.CodeInvalidRequest, "%v", err))
 		return
 	}
 	defer end()
 	if req.msg.Method == "subscriptions/listen" && req.modern {
+		req.leave() // an open stream is no load
 		g.listen(ctx, w, req)
 		return
 	}
@@ -327,16 +344,24 @@ func (g *Gateway) del(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if err := g.sessions.end(r.Context(), s); err != nil {
+	if err := g.sessions.end(r.Context(), s.key); err != nil {
 		fail(w, http.StatusServiceUnavailable, nil, wire.Errorf(wire.CodeInternal, "the session could not be ended, the store cannot be reached: try again"))
 		return
 	}
-	// What the session still does ends with it; its questions can no longer be
-	// answered.
-	g.calls.cancelAll(s.key+"\x00", errors.New("the session was ended by its client"))
-	g.listeners.drop(s.key)
-	g.opt.Upstreams.CloseSession(who.ID, s.key)
+	g.sessionEnded(who.ID, s.key)
+	if err := g.bus.tell(r.Context(), note{Kind: "ended", Key: s.key, Body: wire.Quote(who.ID)}); err != nil {
+		g.log.Warn("the other replicas could not be told that a session ended", "error", err)
+	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// sessionEnded drops what this replica holds of a session. What the session
+// still does ends with it; its questions can no longer be answered.
+func (g *Gateway) sessionEnded(user, key string) {
+	g.sessions.forget(key)
+	g.calls.cancelAll(key+"\x00", errors.New("the session was ended by its client"))
+	g.listeners.drop(key)
+	g.opt.Upstreams.CloseSession(user, key)
 }
 
 // bySession authenticates and finds the session of a GET or DELETE.

@@ -56,7 +56,13 @@ func (g *Gateway) execute(ctx context.Context, r *request) (json.RawMessage, *wi
 
 // executeTool calls one tool by name: the same as tools/call of that tool.
 func (g *Gateway) executeTool(ctx context.Context, r *request, a executeArguments) (json.RawMessage, *wire.Error) {
-	t := r.view.named(a.Tool)
+	t, _ := g.toolSoon(ctx, r, a.Tool)
+	if t == nil {
+		t = r.view.named(a.Tool)
+	}
+	if t == nil && r.view.connecting(a.Tool) != "" {
+		return toolError(g.unknownTool(r, a.Tool).Message), nil
+	}
 	if t == nil {
 		g.recordRefused(ctx, r, "tools/call", a.Tool)
 		text := fmt.Sprintf("There is no tool %q.", bounded(a.Tool, 100))

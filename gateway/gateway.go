@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -63,6 +64,7 @@ type Gateway struct {
 	approvals *writeguard.Approvals
 	runs      *runs
 	answers   answers
+	load      *load
 	policy    atomic.Pointer[settings]
 	calls     inflight
 	drainOnce sync.Once
@@ -102,6 +104,7 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 			g.opt.Upstreams.CloseSession(user, key)
 		}}
 	g.approvals = writeguard.NewApprovals(opt.Store, opt.Log, writeguard.Options{Expires: opt.Config.Guard.ApprovalExpires, Now: opt.Now})
+	g.load = newLoad(opt.Config.Limits)
 	g.bus = newBus(ctx, opt.Store, opt.Log)
 	g.bus.handle("answer", func(n note) {
 		if m, err := wire.ParseMessage(n.Body); err == nil {
@@ -109,6 +112,12 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 		}
 	})
 	g.bus.handle("cancel", func(n note) { g.calls.cancel(n.Key, errCancelled) })
+	g.bus.handle("ended", func(n note) {
+		var user string
+		if json.Unmarshal(n.Body, &user) == nil {
+			g.sessionEnded(user, n.Key)
+		}
+	})
 	g.toggles = newToggles(opt.Store, opt.Log, g.bus)
 	g.listeners = newListeners(g)
 	g.runs = newRuns(g)
@@ -155,14 +164,23 @@ func (g *Gateway) Handler() http.Handler {
 
 // sweep does the housekeeping that nothing else triggers.
 func (g *Gateway) sweep(ctx context.Context) {
-	t := time.NewTicker(10 * time.Second)
+	t := time.NewTicker(time.Second)
 	defer t.Stop()
+	away := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			g.sessions.sweep(ctx)
+			now := g.opt.Store.Status().Degraded
+			if away && !now {
+				// It may have lost everything: what this process knows goes back.
+				g.sessions.storeBack()
+				g.opt.Registry.StoreAgain()
+			}
+			if away = now; !away {
+				g.sessions.sweep(ctx)
+			}
 			g.runs.sweep()
 		}
 	}

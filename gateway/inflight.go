@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -18,18 +19,22 @@ type inflight struct {
 }
 
 // begin registers a request. The key may be empty (2026-07-28: the closed
-// connection cancels). It reports false when the key is already in flight.
-func (f *inflight) begin(ctx context.Context, key string) (context.Context, func(), bool) {
+// connection cancels). The error is errDuplicateID or errClosing.
+func (f *inflight) begin(ctx context.Context, key string) (context.Context, func(), error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.closing {
+		cancel(nil)
+		return nil, nil, errClosing
+	}
 	if f.byID == nil {
 		f.byID, f.all = map[string]context.CancelCauseFunc{}, map[*context.CancelCauseFunc]struct{}{}
 	}
 	if key != "" {
 		if _, dup := f.byID[key]; dup {
 			cancel(nil)
-			return nil, nil, false
+			return nil, nil, errDuplicateID
 		}
 		f.byID[key] = cancel
 	}
@@ -46,8 +51,13 @@ func (f *inflight) begin(ctx context.Context, key string) (context.Context, func
 			close(f.idle)
 			f.idle = nil
 		}
-	}, true
+	}, nil
 }
+
+var (
+	errClosing     = errors.New("this portal process is shutting down: send the request again")
+	errDuplicateID = errors.New("a request with this id is already under way in this session: use another id")
+)
 
 // cancel ends one request; it reports whether it was here.
 func (f *inflight) cancel(key string, cause error) bool {
@@ -71,9 +81,11 @@ func (f *inflight) cancelAll(prefix string, cause error) {
 	}
 }
 
-// drain waits for all, and cancels what is left when ctx ends.
+// drain lets nothing new begin, waits for all, and cancels what is left when
+// ctx ends.
 func (f *inflight) drain(ctx context.Context) {
 	f.mu.Lock()
+	f.closing = true
 	if len(f.all) == 0 {
 		f.mu.Unlock()
 		return

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/upstreams"
@@ -154,9 +155,7 @@ func (g *Gateway) setLevel(ctx context.Context, r *request) (json.RawMessage, *w
 		return nil, wire.Errorf(wire.CodeInvalidParams, "unknown log level %q: use one of %s", bounded(level, 40), strings.Join(logLevels, ", "))
 	}
 	if r.sess != nil {
-		if err := g.sessions.update(ctx, r.sess, func(rec *sessionRecord) { rec.Level = level }); err != nil {
-			return nil, wire.Errorf(wire.CodeInternal, "the log level could not be kept, the store cannot be reached: try again")
-		}
+		g.sessions.update(ctx, r.sess, func(rec *sessionRecord) { rec.Level = level })
 	}
 	return json.RawMessage("{}"), nil
 }
@@ -194,12 +193,33 @@ func (g *Gateway) toolsCall(ctx context.Context, r *request) (json.RawMessage, *
 	if own, ok := g.portalTool(r.mode, name); ok {
 		return own(ctx, r)
 	}
-	t, ok := r.view.tool(name)
+	t, ok := g.toolSoon(ctx, r, name)
 	if !ok {
 		g.recordRefused(ctx, r, "tools/call", name)
 		return nil, g.unknownTool(r, name)
 	}
 	return g.toolAnswer(r, g.passageOf(r), t, r.params, ctx)
+}
+
+// toolSoon finds a tool; one of a server that is just connecting, as in the
+// first moments of the portal, is waited for a little.
+func (g *Gateway) toolSoon(ctx context.Context, r *request, name string) (*registry.Tool, bool) {
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		if t, ok := r.view.tool(name); ok {
+			return t, true
+		}
+		if r.view.connecting(name) == "" || time.Now().After(deadline) {
+			return nil, false
+		}
+		select {
+		case <-ctx.Done():
+			return nil, false
+		case <-time.After(50 * time.Millisecond):
+		}
+		// Nothing of this request was answered from the old view yet.
+		r.view = g.newView(ctx, r.set, r.who, r.grant)
+	}
 }
 
 // toolAnswer turns what the door says into the answer of a tools/call.
@@ -264,6 +284,9 @@ func (g *Gateway) unknownTool(r *request, name string) *wire.Error {
 		case toolListServers, toolToggle, toolToggleOne:
 			return wire.Errorf(wire.CodeInvalidParams, "%s is not offered in this mode: connect without optimize_context and codemode", name)
 		}
+	}
+	if id := r.view.connecting(name); id != "" {
+		return wire.Errorf(wire.CodeInternal, "server %s is still connecting and its tools are not known yet: try again in a moment", id)
 	}
 	msg := fmt.Sprintf("unknown tool %q", bounded(name, 100))
 	if near := nearestTools(r.view, name, 3); len(near) > 0 {

@@ -12,6 +12,7 @@ import (
 
 // request is one MCP request with all that is known of who makes it and how.
 type request struct {
+	leave   func() // ends what the request holds of the load, before its end
 	set     *settings
 	who     *auth.Principal
 	modern  bool   // 2026-07-28 or later

@@ -36,7 +36,12 @@ type sessionRecord struct {
 	Level        string          `json:"level,omitempty"`
 	Created      time.Time       `json:"created"`
 	Seen         time.Time       `json:"seen"`
+	Ended        bool            `json:"ended,omitempty"` // a mark: no replica may bring it back
 }
+
+// endedFor is how long the mark of an ended session stays. A replica that has
+// not looked into the store for that long may not restore what is missing.
+const endedFor = time.Hour
 
 // sessions finds, makes and ends sessions.
 type sessions struct {
@@ -50,6 +55,8 @@ type sessions struct {
 
 	mu    sync.Mutex
 	known map[string]*session // by key
+	made  map[string]int      // sessions made here since the user's were counted
+	back  time.Time           // when the store came back; zero: it was never away
 }
 
 var (
@@ -86,7 +93,24 @@ func (s *sessions) create(ctx context.Context, rec sessionRecord) *session {
 		s.mu.Unlock()
 		s.log.Warn("session kept in memory until the store is back", "error", err)
 	}
-	s.trim(ctx, rec.User)
+	// Counting asks the store for all keys of the user, so not every time.
+	s.mu.Lock()
+	if s.made == nil {
+		s.made = map[string]int{}
+	}
+	s.made[rec.User]++
+	count := s.made[rec.User] > s.limit()/4
+	if count {
+		delete(s.made, rec.User)
+	}
+	s.mu.Unlock()
+	if count {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+			defer cancel()
+			s.trim(ctx, rec.User)
+		}()
+	}
 	return n
 }
 
@@ -118,9 +142,17 @@ func (s *sessions) get(ctx context.Context, user, id string) (*session, error) {
 		return n, nil
 	case err != nil:
 		return nil, errSessionUnavailable
-	case !found && ok && n.isDirty(s):
+	case !found && ok && now.Sub(n.read) < endedFor:
+		// Sessions that end leave a mark, so the store has lost this one
+		// (flushed, restarted without data) or never had it: it goes back.
 		s.flush(ctx, n)
+		s.mu.Lock()
+		n.Seen, n.read = now, now
+		s.mu.Unlock()
 		return n, nil
+	case !found && s.recovering():
+		// Another replica may know it and write it back in a moment.
+		return nil, errSessionUnavailable
 	case !found:
 		s.mu.Lock()
 		delete(s.known, key)
@@ -131,7 +163,8 @@ func (s *sessions) get(ctx context.Context, user, id string) (*session, error) {
 	if err := json.Unmarshal(raw, &rec); err != nil {
 		return nil, errNoSession
 	}
-	if rec.User != user {
+	if rec.User != user || rec.Ended {
+		s.forget(key)
 		return nil, errNoSession
 	}
 	rec.Seen = now
@@ -160,21 +193,41 @@ func (n *session) isDirty(s *sessions) bool {
 	return n.dirty
 }
 
-// update changes the record and stores it.
-func (s *sessions) update(ctx context.Context, n *session, change func(*sessionRecord)) error {
+// update changes the record and stores it, now or when the store is back.
+func (s *sessions) update(ctx context.Context, n *session, change func(*sessionRecord)) {
 	s.mu.Lock()
 	change(&n.sessionRecord)
-	raw := wire.Encode(n.sessionRecord)
+	n.dirty = true
 	s.mu.Unlock()
-	return s.store.Set(ctx, n.key, raw, s.idle())
+	s.flush(ctx, n)
 }
 
-// end deletes a session.
-func (s *sessions) end(ctx context.Context, n *session) error {
+// end ends a session on every replica.
+func (s *sessions) end(ctx context.Context, key string) error {
+	s.forget(key)
+	return s.store.Set(ctx, key, wire.Encode(sessionRecord{Ended: true}), endedFor)
+}
+
+// forget drops what this replica knows of a session.
+func (s *sessions) forget(key string) {
 	s.mu.Lock()
-	delete(s.known, n.key)
-	s.mu.Unlock()
-	return s.store.Delete(ctx, n.key)
+	defer s.mu.Unlock()
+	delete(s.known, key)
+}
+
+// recovering reports whether the store came back a moment ago, so that other
+// replicas may still be writing what they kept.
+func (s *sessions) recovering() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.back.IsZero() && s.now().Sub(s.back) < 15*time.Second
+}
+
+// storeBack notes that the store is back after it was away.
+func (s *sessions) storeBack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.back = s.now()
 }
 
 func (s *sessions) flush(ctx context.Context, n *session) {
@@ -224,7 +277,7 @@ func (s *sessions) trim(ctx context.Context, user string) {
 	for _, k := range keys {
 		raw, ok, err := s.store.Get(ctx, k)
 		var rec sessionRecord
-		if err != nil || !ok || json.Unmarshal(raw, &rec) != nil {
+		if err != nil || !ok || json.Unmarshal(raw, &rec) != nil || rec.Ended {
 			continue
 		}
 		s.mu.Lock()
@@ -235,11 +288,11 @@ func (s *sessions) trim(ctx context.Context, user string) {
 		all = append(all, aged{k, rec.Seen})
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].seen.Before(all[j].seen) })
+	if len(all) <= s.limit() {
+		return
+	}
 	for i := 0; i < len(all)-s.limit(); i++ {
-		s.mu.Lock()
-		delete(s.known, all[i].key)
-		s.mu.Unlock()
-		if err := s.store.Delete(ctx, all[i].key); err != nil {
+		if err := s.end(ctx, all[i].key); err != nil {
 			s.log.Warn("a session beyond the user's limit could not be ended", "error", err)
 		}
 		s.ended(user, all[i].key)

@@ -20,6 +20,7 @@ type toggles struct {
 
 	mu    sync.Mutex
 	cache map[string]cachedToggles
+	away  bool // the store could not be reached last time
 }
 
 type cachedToggles struct {
@@ -46,9 +47,18 @@ func (t *toggles) off(ctx context.Context, key string) map[string]bool {
 	}
 	raw, found, err := t.store.Get(ctx, "toggles:"+key)
 	if err != nil {
-		t.log.Warn("switched-off servers could not be read, the last known choice holds", "error", err)
+		t.mu.Lock()
+		first := !t.away
+		t.away = true
+		t.mu.Unlock()
+		if first { // not again for every request of an outage
+			t.log.Warn("switched-off servers cannot be read, the last known choice holds", "error", err)
+		}
 		return c.off
 	}
+	t.mu.Lock()
+	t.away = false
+	t.mu.Unlock()
 	off := map[string]bool{}
 	if found {
 		// A choice holds as long as its client comes back within a day.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"sort"
+	"strings"
 
 	"github.com/mcp-portal/mcp-portal/auth"
 	"github.com/mcp-portal/mcp-portal/registry"
+	"github.com/mcp-portal/mcp-portal/upstreams"
 )
 
 // view is what one caller sees in one request: a snapshot, narrowed by access
@@ -74,6 +76,19 @@ func (v *view) tool(outward string) (*registry.Tool, bool) {
 		return nil, false
 	}
 	return t, true
+}
+
+// connecting is the visible server that an outward name belongs to, if that
+// server has not been listed yet.
+func (v *view) connecting(outward string) string {
+	id, _, ok := strings.Cut(outward, "_")
+	if !ok || !v.shows(id) {
+		return ""
+	}
+	if s := v.snap.Server(id); s != nil && s.State == upstreams.Connecting && len(s.Tools) == 0 {
+		return id
+	}
+	return ""
 }
 
 func (v *view) prompts() []json.RawMessage {

@@ -170,6 +170,19 @@ func (c *cache) put(id, key string, cat *upstreams.Catalogue) {
 	c.poke()
 }
 
+// again writes every catalogue once more: the store may have come back without
+// what it held.
+func (c *cache) again() {
+	c.mu.Lock()
+	for _, s := range c.slots {
+		if s.want == nil && s.have != nil {
+			s.want, s.due = s.have, time.Time{}
+		}
+	}
+	c.mu.Unlock()
+	c.poke()
+}
+
 func (c *cache) poke() {
 	select {
 	case c.wake <- struct{}{}:

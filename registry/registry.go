@@ -77,6 +77,10 @@ func (r *Registry) Close() { r.cache.close() }
 // Flush waits until every catalogue is stored, or returns why one is not.
 func (r *Registry) Flush(ctx context.Context) error { return r.cache.flush(ctx) }
 
+// StoreAgain writes every catalogue to the store once more. Call it when the
+// store was away and is back, perhaps without what it held.
+func (r *Registry) StoreAgain() { r.cache.again() }
+
 // Cache says of each server's catalogue whether the store has it.
 func (r *Registry) Cache() []CacheStatus { return r.cache.status() }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os/exec"
 	"sort"
 	"strings"
 	"sync"
@@ -54,6 +55,8 @@ type Options struct {
 	MaxSessions     int           // HTTP sessions per server, default 1000
 	MaxChildren     int           // child processes of users per server, default 32
 	Grace           time.Duration // between the steps of ending a child, default 2s
+
+	spawn func(*exec.Cmd) error // starts children
 }
 
 func (o *Options) fill() {
@@ -114,6 +117,7 @@ func NewManager(ctx context.Context, o Options) *Manager {
 	o.fill()
 	m := &Manager{opts: o, servers: map[string]*server{}, pulse: make(chan struct{})}
 	m.hard, m.cut = context.WithCancel(ctx)
+	m.opts.spawn = newSpawner(m.hard)
 	context.AfterFunc(ctx, func() { m.Close(ctx) })
 	return m
 }

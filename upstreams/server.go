@@ -149,7 +149,7 @@ func (s *server) dial(ctx context.Context, t target, info, caps json.RawMessage,
 	}
 	switch t.transport {
 	case transportStdio:
-		p, err := startChild(sess, s.cfg, s.opts.Grace)
+		p, err := startChild(sess, s.cfg, s.opts.Grace, s.opts.spawn)
 		if err != nil {
 			return nil, err
 		}

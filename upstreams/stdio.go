@@ -35,7 +35,7 @@ type child struct {
 }
 
 // startChild starts the command. The process lives until the pipe is closed.
-func startChild(s *session, cfg config.Server, grace time.Duration) (*pipe, error) {
+func startChild(s *session, cfg config.Server, grace time.Duration, start func(*exec.Cmd) error) (*pipe, error) {
 	p := &pipe{session: s, waiting: map[string]*queue{}}
 	c := &child{
 		pipe: p, command: cfg.Command[0], grace: grace,
@@ -63,8 +63,8 @@ func startChild(s *session, cfg config.Server, grace time.Duration) (*pipe, erro
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = inR, outW, errW
 	c.cmd.Dir = cfg.Dir
 	c.cmd.Env = childEnv(cfg)
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err = c.cmd.Start()
+	c.cmd.SysProcAttr = childAttributes()
+	err = start(c.cmd)
 	closeAll(inR, outW, errW)
 	if err != nil {
 		closeAll(inW, outR, errR)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -241,7 +242,7 @@ func FuzzReadLine(f *testing.F) {
 func TestWriteToAChildThatDoesNotRead(t *testing.T) {
 	// 'sleep' never reads its stdin: the pipe fills, and every call still ends.
 	s := newSession(newPeer("up", config.Server{}), startLog(t), 1<<20, json.RawMessage(`{}`), events{listChanged: func() {}})
-	p, err := startChild(s, config.Server{Command: []string{"sleep", "60"}}, 100*time.Millisecond)
+	p, err := startChild(s, config.Server{Command: []string{"sleep", "60"}}, 100*time.Millisecond, (*exec.Cmd).Start)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -234,10 +234,13 @@ func (a *Approvals) claim(ctx context.Context, key string, holder []byte, held b
 	}
 	if err == nil && won {
 		// Last, so that requests for one call that meet count once. A record
-		// that finds no room goes away; its key then points at nothing, which
-		// the next request replaces.
+		// that finds no room goes away, and its key with it: refused requests
+		// must not fill the store.
 		if err = a.indexAdd(ctx, ap, keep); err == nil {
 			return true, nil
+		}
+		if derr := a.store.Delete(context.WithoutCancel(ctx), key); derr != nil {
+			a.log.Warn("the key of a refused approval stays until it expires", "error", derr)
 		}
 	}
 	if derr := a.store.Delete(context.WithoutCancel(ctx), recordKey(ap.ID)); derr != nil {

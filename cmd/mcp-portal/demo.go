@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,6 +70,7 @@ beginning.`,
 				log.Info("files are kept", "dir", dir)
 			}
 			<-cmd.Context().Done()
+			signal.Reset() // a second signal ends the program at once
 			p.close(2 * time.Second)
 			return nil
 		},

@@ -151,13 +151,22 @@ func restartSections(c config.Change) []string {
 func (p *portal) close(drain time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
-	if p.gateway != nil {
-		p.gateway.Close(ctx)
-	}
 	if p.server != nil {
-		if err := p.server.Shutdown(ctx); err != nil {
-			_ = p.server.Close()
+		// The listener closes first, so that nothing new comes. After the
+		// deadline the calls are cancelled, and have a moment to say so.
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			last, cancel := context.WithTimeout(context.Background(), drain+time.Second)
+			defer cancel()
+			if err := p.server.Shutdown(last); err != nil {
+				_ = p.server.Close()
+			}
+		}()
+		if p.gateway != nil {
+			p.gateway.Close(ctx)
 		}
+		<-closed
 	} else if p.listener != nil {
 		_ = p.listener.Close()
 	}

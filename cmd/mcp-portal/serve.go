@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os/signal"
 
 	"github.com/spf13/cobra"
 
@@ -48,6 +49,7 @@ mistakes and the old configuration stays in use.`,
 				log.Error("the edited configuration has mistakes, the old one stays in use", "error", err)
 			})
 			<-cmd.Context().Done()
+			signal.Reset() // a second signal ends the program at once
 			log.Info("shutting down: calls under way may finish", "within", cfg.Limits.Drain)
 			p.close(cfg.Limits.Drain)
 			return nil
