@@ -22,6 +22,8 @@
 //	toggles.go    servers a user has switched off
 //	inflight.go   requests under way: cancelling, draining
 //	bus.go        what replicas tell each other
+//	elsewhere.go  resuming a run that another replica holds
+//	load.go       how much one user, and all, may hold at once
 //	request.go    what is known of one request
 //	web.go        pages, sign-in, status
 package gateway

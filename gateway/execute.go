@@ -125,7 +125,7 @@ func (g *Gateway) runCode(ctx context.Context, r *request, code string) (json.Ra
 		return toolError("Code is switched off on this portal. Call one tool: give tool and arguments."), nil
 	}
 	if id, ok := strings.CutPrefix(r.params.String("requestState"), runPrefix); ok {
-		return g.resumeWithAnswers(ctx, r, id)
+		return g.resume(ctx, r, id)
 	}
 	x := g.runs.start(r, code)
 	return g.attend(ctx, r, x)

@@ -65,6 +65,7 @@ type Gateway struct {
 	runs      *runs
 	answers   answers
 	load      *load
+	away      *elsewhere
 	policy    atomic.Pointer[settings]
 	calls     inflight
 	drainOnce sync.Once
@@ -121,6 +122,7 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 	g.toggles = newToggles(opt.Store, opt.Log, g.bus)
 	g.listeners = newListeners(g)
 	g.runs = newRuns(g)
+	g.carry(ctx)
 	opt.Registry.Subscribe(func(_, _ *registry.Snapshot) { g.listeners.wake("") })
 	go g.sweep(ctx)
 	return g, nil

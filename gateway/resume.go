@@ -28,17 +28,25 @@ func (g *Gateway) keepRecord(ctx context.Context, x *run, ended string) {
 	}
 }
 
-// resume goes on with a paused run.
+// resume goes on with a paused run, here or on the replica that holds it.
 func (g *Gateway) resume(ctx context.Context, r *request, id string) (json.RawMessage, *wire.Error) {
-	if r.params.String("requestState") == runPrefix+id {
-		return g.resumeWithAnswers(ctx, r, id)
-	}
 	x, err := g.runs.attach(r.who.ID, id)
 	if err != nil {
 		return toolError(err.Error()), nil
 	}
 	if x == nil {
+		if result, ok := g.resumeElsewhere(ctx, r, id); ok {
+			return result, nil
+		}
 		return toolError(g.lostRun(ctx, r, id)), nil
+	}
+	return g.goOn(ctx, r, x)
+}
+
+// goOn goes on with a run that is attached.
+func (g *Gateway) goOn(ctx context.Context, r *request, x *run) (json.RawMessage, *wire.Error) {
+	if r.params.String("requestState") == runPrefix+x.id {
+		return g.goOnWithAnswers(ctx, r, x)
 	}
 	// A moment for the person who is just approving.
 	deadline := time.NewTimer(resumeWait)
@@ -60,16 +68,9 @@ func (g *Gateway) resume(ctx context.Context, r *request, id string) (json.RawMe
 	return g.attend(ctx, r, x)
 }
 
-// resumeWithAnswers goes on with a run after a 2026-07-28 client has asked its
+// goOnWithAnswers goes on with a run after a 2026-07-28 client has asked its
 // user.
-func (g *Gateway) resumeWithAnswers(ctx context.Context, r *request, id string) (json.RawMessage, *wire.Error) {
-	x, err := g.runs.attach(r.who.ID, id)
-	if err != nil {
-		return toolError(err.Error()), nil
-	}
-	if x == nil {
-		return toolError(g.lostRun(ctx, r, id)), nil
-	}
+func (g *Gateway) goOnWithAnswers(ctx context.Context, r *request, x *run) (json.RawMessage, *wire.Error) {
 	responses, err := wire.ParseObject(r.params.Get("inputResponses"))
 	if err != nil {
 		responses = nil
