@@ -16,7 +16,11 @@ func (s *settings) devPrincipal() *Principal {
 	if name == "" {
 		name = "dev@localhost"
 	}
-	p := &Principal{ID: "dev", Kind: KindDev, Name: name, Groups: slices.Clone(s.cfg.Auth.DevGroups)}
+	id := s.cfg.Auth.DevID
+	if id == "" {
+		id = "dev"
+	}
+	p := &Principal{ID: id, Kind: KindDev, Name: name, Groups: slices.Clone(s.cfg.Auth.DevGroups)}
 	if strings.Contains(name, "@") {
 		p.Email = name
 	}

@@ -62,6 +62,10 @@ func (e *execution) ended(cause error) *ScriptError {
 	case status.Signaled() && status.Signal() == syscall.SIGSEGV, has("SIGSEGV"):
 		return &ScriptError{Kind: kindMemory, Message: fmt.Sprintf("the script engine failed, most likely at the memory limit of %d MB", e.lim.MemoryMB)}
 	}
+	if killedByUs {
+		e.pool.log.Debug("a sandbox worker was ended with its run", "run", e.req.ID)
+		return &ScriptError{Kind: kindEngine, Message: "the run was ended"}
+	}
 	e.pool.log.Error("a sandbox worker ended unexpectedly", "run", e.req.ID, "state", e.w.state.String(), "error", cause, "stderr", cutText(stderr, 500))
 	return &ScriptError{Kind: kindEngine, Message: "the script engine failed; simplify the code"}
 }

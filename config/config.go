@@ -47,6 +47,7 @@ type Auth struct {
 	SessionMaxAge time.Duration  `yaml:"session_max_age"` // browser session lifetime, default 12h
 	AllowGroups   []string       `yaml:"allow_groups"`    // if set, only members may use the portal at all
 	Admins        []string       `yaml:"admins"`          // groups whose members see every server's status
+	DevID         string         `yaml:"-"`               // principal id of that user; empty: "dev". For the command line, which acts as others
 	DevUser       string         `yaml:"dev_user"`        // mode none: the one user, default dev@localhost
 	DevGroups     []string       `yaml:"dev_groups"`      // mode none: that user's groups
 	ServiceTokens []ServiceToken `yaml:"service_tokens"`  // machines
@@ -152,7 +153,7 @@ type Code struct {
 	ResultTokens  int           `yaml:"result_tokens"`   // budget of what goes back to the model, estimated tokens, default 6000
 	RunsPerUser   int           `yaml:"runs_per_user"`   // at once, default 4
 	QueuePerUser  int           `yaml:"queue_per_user"`  // waiting beyond that, default 16
-	PausedFor     time.Duration `yaml:"paused_for"`      // how long a run waits for an approval in memory, default 10m
+	PausedFor     time.Duration `yaml:"paused_for"`      // how long a run waits for an approval in memory, default 15m
 }
 
 // Catalog configures names and refreshing of what upstreams offer.

@@ -39,7 +39,7 @@ func Defaults() *Config {
 			ResultTokens:  6000,
 			RunsPerUser:   4,
 			QueuePerUser:  16,
-			PausedFor:     10 * time.Minute,
+			PausedFor:     15 * time.Minute,
 		},
 		Catalog: Catalog{Poll: 5 * time.Minute, NameMax: 64},
 		Limits: Limits{

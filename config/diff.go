@@ -22,9 +22,9 @@ func (c Change) Empty() bool {
 	return len(c.Added)+len(c.Removed)+len(c.Reconnect)+len(c.Toggled)+len(c.Sections) == 0
 }
 
-// needsRestart are the sections that are bound once, at start: a listener and
-// a store cannot be changed under running sessions.
-var needsRestart = []string{"listen", "store"}
+// needsRestart are the sections that are bound once, at start: a listener, a
+// store and open files cannot be changed under running sessions.
+var needsRestart = []string{"listen", "store", "audit", "log"}
 
 // Diff compares two loaded configurations. It goes over the fields of the
 // types themselves, so that a key added later cannot be forgotten here.

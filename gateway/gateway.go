@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -123,9 +124,28 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 	g.listeners = newListeners(g)
 	g.runs = newRuns(g)
 	g.carry(ctx)
-	opt.Registry.Subscribe(func(_, _ *registry.Snapshot) { g.listeners.wake("") })
+	opt.Registry.Subscribe(func(old, now *registry.Snapshot) {
+		g.logWarnings(old, now)
+		g.listeners.wake("")
+	})
 	go g.sweep(ctx)
 	return g, nil
+}
+
+// logWarnings logs what is newly odd about a server, such as a switch for a
+// tool that it does not have.
+func (g *Gateway) logWarnings(old, now *registry.Snapshot) {
+	for _, s := range now.Servers {
+		var known []string
+		if before := old.Server(s.ID); before != nil {
+			known = before.Warnings
+		}
+		for _, w := range s.Warnings {
+			if !slices.Contains(known, w) {
+				g.log.Warn("something about a server needs a look", "server", s.ID, "warning", w)
+			}
+		}
+	}
 }
 
 // SetConfig switches to another configuration. Requests under way finish with

@@ -191,7 +191,13 @@ func (g *Gateway) toolsCall(ctx context.Context, r *request) (json.RawMessage, *
 		return nil, wire.Errorf(wire.CodeInvalidParams, "params.name is missing: it names the tool to call")
 	}
 	if own, ok := g.portalTool(r.mode, name); ok {
-		return own(ctx, r)
+		result, e := own(ctx, r)
+		if e != nil && e.Code == wire.CodeInvalidParams {
+			// Wrong arguments are an error of the tool: those reach the model,
+			// protocol errors often do not (2025-11-25, server/tools).
+			return toolError(e.Message), nil
+		}
+		return result, e
 	}
 	t, ok := g.toolSoon(ctx, r, name)
 	if !ok {
@@ -275,7 +281,7 @@ func askModern(approvals map[string]*writeguard.Approval, state string) json.Raw
 
 // unknownTool says what is wrong with a name and what to do.
 func (g *Gateway) unknownTool(r *request, name string) *wire.Error {
-	if strings.HasPrefix(name, "portal_") {
+	if strings.HasPrefix(name, "portal") {
 		switch name {
 		case toolQuery, toolExecute:
 			return wire.Errorf(wire.CodeInvalidParams, "%s is not offered in this mode: connect with ?optimize_context=search_and_execute", name)
@@ -284,6 +290,11 @@ func (g *Gateway) unknownTool(r *request, name string) *wire.Error {
 		case toolListServers, toolToggle, toolToggleOne:
 			return wire.Errorf(wire.CodeInvalidParams, "%s is not offered in this mode: connect without optimize_context and codemode", name)
 		}
+		var own []string
+		for _, d := range g.definitions(r.view, r.mode) {
+			own = append(own, d.Name)
+		}
+		return wire.Errorf(wire.CodeInvalidParams, "there is no tool %q: the portal's own tools here are %s", bounded(name, 100), strings.Join(own, ", "))
 	}
 	if id := r.view.connecting(name); id != "" {
 		return wire.Errorf(wire.CodeInternal, "server %s is still connecting and its tools are not known yet: try again in a moment", id)

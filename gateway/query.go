@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mcp-portal/mcp-portal/auth"
 	"github.com/mcp-portal/mcp-portal/codemode"
 	"github.com/mcp-portal/mcp-portal/registry"
+	"github.com/mcp-portal/mcp-portal/upstreams"
 	"github.com/mcp-portal/mcp-portal/wire"
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
@@ -153,7 +155,7 @@ func (g *Gateway) serverOverview(r *request) string {
 	}
 	reasons := g.reasons()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d servers. Search tools with query, or list one server's with servers.\n", len(servers))
+	fmt.Fprintf(&b, "%s. Search tools with query, or list one server's with servers.\n", plural(len(servers), "server"))
 	for i, s := range servers {
 		n := 0
 		for _, t := range s.Tools {
@@ -161,7 +163,7 @@ func (g *Gateway) serverOverview(r *request) string {
 				n++
 			}
 		}
-		line := fmt.Sprintf("- %s (%d tools)", s.ID, n)
+		line := fmt.Sprintf("- %s (%s)", s.ID, plural(n, "tool"))
 		if s.Description != "" {
 			line += ": " + oneLine(s.Description, 160)
 		}
@@ -239,14 +241,17 @@ func (g *Gateway) describe(r *request, t *registry.Tool, detail string) string {
 		return t.Outward
 	}
 	head := fmt.Sprintf("%s [%s]", t.Outward, g.verdict(r, t))
+	if s := r.view.snap.Server(t.Server); s != nil && s.State == upstreams.Degraded {
+		head += " [server not working now]"
+	}
+	if t.Identifier != t.Outward {
+		head += " (in code: codemode." + t.Identifier + ")"
+	}
 	if detail == "brief" {
 		if d := firstSentence(t.Description, 200); d != "" {
 			head += " " + d
 		}
 		return head
-	}
-	if t.Identifier != t.Outward {
-		head += " in code: codemode." + t.Identifier
 	}
 	ts := codemode.Declare(t.Identifier, t.Description, t.InputSchema, t.OutputSchema)
 	out := head + "\n" + ts
@@ -272,9 +277,20 @@ func (g *Gateway) verdict(r *request, t *registry.Tool) string {
 	case writeguard.Allow:
 		return string(d.Class)
 	case writeguard.Approve:
+		if r.who.Kind == auth.KindService {
+			return string(d.Class) + ", refused for machines"
+		}
 		return string(d.Class) + ", needs approval"
 	}
 	return string(d.Class) + ", refused by policy"
+}
+
+// plural counts a noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func oneLine(s string, n int) string {

@@ -226,22 +226,30 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval) jso
 		Class     string          `json:"class"`
 		Arguments json.RawMessage `json:"arguments"`
 	}
-	rows := []row{}
+	ordered := make([]*writeguard.Approval, 0, len(list))
 	for _, a := range list {
+		ordered = append(ordered, a)
+	}
+	sort.Slice(ordered, func(i, j int) bool { return ordered[i].Created.Before(ordered[j].Created) })
+	rows := []row{}
+	for _, a := range ordered {
 		args := a.Arguments
 		if len(args) > 1000 {
 			args = wire.Quote(fmt.Sprintf("%d bytes, shown on the page", len(args)))
 		}
 		rows = append(rows, row{g.approvalURL(a), a.Server, a.Tool, string(a.Class), args})
 	}
-	sort.Slice(rows, func(i, j int) bool { return rows[i].URL < rows[j].URL })
 	where := rows[0].URL
 	if len(rows) > 1 {
 		where = g.baseURL() + "/approvals"
 	}
 	next := fmt.Sprintf("Ask the user to open %s and decide. Then call this tool again with only {\"resume\":%q}.", where, x.id)
 	var b strings.Builder
-	fmt.Fprintf(&b, "Paused: %d call(s) of the code need the user's approval and were not run:\n", len(rows))
+	need := "calls of the code need the user's approval and were not sent"
+	if len(rows) == 1 {
+		need = "call of the code needs the user's approval and was not sent"
+	}
+	fmt.Fprintf(&b, "Paused: %d %s:\n", len(rows), need)
 	for i, r := range rows {
 		if i == 20 {
 			fmt.Fprintf(&b, "- and %d more\n", len(rows)-i)
@@ -249,7 +257,11 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval) jso
 		}
 		fmt.Fprintf(&b, "- %s on server %s (%s) %s\n", r.Tool, r.Server, r.Class, bounded(string(r.Arguments), 300))
 	}
-	b.WriteString(next + " The code waits; do not run it again.")
+	until := g.now().Add(x.req.set.cfg.Code.PausedFor)
+	if e := ordered[0].Expires; e.Before(until) {
+		until = e
+	}
+	fmt.Fprintf(&b, "%s The code waits until %s; do not run it again.", next, until.UTC().Format("15:04 MST"))
 	body := wire.Encode(map[string]any{"status": "paused", "run": x.id, "approvals": rows[:min(len(rows), 50)], "next": next})
 	return wire.Object{{Key: "content", Value: wire.Encode([]json.RawMessage{textBlock(b.String())})}, {Key: "structuredContent", Value: body}}.Bytes()
 }

@@ -139,10 +139,14 @@ func (g *Gateway) lostRun(ctx context.Context, r *request, id string) string {
 		return "The run could not be looked up, the store cannot be reached: try again shortly."
 	}
 	if !ok || json.Unmarshal(raw, &rec) != nil || rec.User != r.who.ID {
-		return fmt.Sprintf("There is no paused run %q: it has ended, or waited too long. Run the code again.", bounded(id, 60))
+		return fmt.Sprintf("There is no paused run %q. Check what has been done before you run code again.", bounded(id, 60))
 	}
 	if rec.Ended != "" {
-		return "There is no paused run any more: " + rec.Ended + "." + madeSentence(rec.Made) + " Run the code again if it is still wanted."
+		made := madeSentence(rec.Made)
+		if made == "" {
+			return "There is no such paused run any more: " + rec.Ended + ". It had changed nothing; run the code again if it is still wanted."
+		}
+		return "There is no such paused run any more: " + rec.Ended + "." + made
 	}
 	return "The run is gone: the portal process that held it was restarted, or another process of this portal holds it." + madeSentence(rec.Made) +
 		" Approvals already given stay valid for exactly the same calls until they expire."
@@ -170,5 +174,5 @@ func madeSentence(made []madeCall) string {
 	if n := len(writes) - 20; n > 0 {
 		writes, more = writes[:20], fmt.Sprintf(" and %d more", n)
 	}
-	return " These calls had already been sent and may have changed something: " + strings.Join(writes, ", ") + more + ". Check their effect before you run the code again."
+	return " These calls had already been sent and may have changed something: " + strings.Join(writes, ", ") + more + ". Do not run the code again unless the user wants it done twice."
 }

@@ -202,12 +202,18 @@ func (x *run) request(ctx context.Context) *request {
 	return &r
 }
 
-// forget drops a run that has ended and was answered for.
+// forget drops a run that has ended and was answered for. One that was paused
+// leaves word, for a client that sends its resume again.
 func (s *runs) forget(x *run) {
 	s.mu.Lock()
 	delete(s.all, x.id)
 	s.mu.Unlock()
-	_ = s.g.opt.Store.Delete(context.Background(), "run:"+x.id) // expires by itself otherwise
+	x.mu.Lock()
+	waited := x.waited
+	x.mu.Unlock()
+	if waited {
+		s.g.keepRecord(context.Background(), x, "it has ended and its result was given")
+	}
 }
 
 // attach takes hold of a paused run for another request.

@@ -72,7 +72,7 @@ const (
 		`"code":{"type":"string","description":"JavaScript. Statements; end with return."}},"required":["code"]}`
 
 	codeRules = "codemode.<name>(args) calls a tool and gives its result as a plain value (object, array or text); it throws on error. Await calls; run independent ones in parallel with Promise.all. " +
-		"Follow pagination until the end. Filter and sum in code and return only what you need: the answer is cut at a budget. console.log works; no network, files or imports. " +
+		"Where a result has no declared type, first return one small page to see its fields. Follow pagination until the end, with large pages: calls and time of a run are limited. Filter and sum in code and return only what you need: the answer is cut at a budget. console.log works; no network, files or imports. " +
 		"Calls that change something may wait for the user's approval: the result then says what to do next."
 )
 
@@ -158,7 +158,7 @@ func ownArguments(r *request, tool string, into any, known ...string) *wire.Erro
 	}
 	for _, f := range o {
 		if !slices.Contains(known, f.Key) {
-			return wire.Errorf(wire.CodeInvalidParams, "%s has no argument %q: it takes %s", tool, bounded(f.Key, 60), orNone(known))
+			return wire.Errorf(wire.CodeInvalidParams, "%s has no argument %q: it takes %s. Nothing was done.", tool, bounded(f.Key, 60), orNone(known))
 		}
 	}
 	if err := json.Unmarshal(raw, into); err != nil {

@@ -18,9 +18,11 @@ func callCommand() *cobra.Command {
 		Short: "Call one tool, or run a script that calls many",
 		Long: `call calls one tool with its arguments as JSON, or runs JavaScript or TypeScript
 as portal_execute does. It passes WriteGuard like every agent's call: what needs
-approval is not run; the answer says where to approve it and how to go on.
+approval is not run: on a terminal you are asked, elsewhere the answer says where
+to approve it and how to go on.
 
-Exit code 0: done. 2: the tool, the script or the policy answered an error.`,
+Exit code 0: done. 2: the tool, the script or the policy answered an error.
+3: the script waits for an approval.`,
 		Example: `  mcp-portal call dns_zones_list '{"per_page":50}'
   mcp-portal call --code 'return (await codemode.dns_zones_list({})).result_info'
   mcp-portal call --file report.ts

@@ -19,8 +19,11 @@ func checkCommand() *cobra.Command {
 file:line:column: key: what is wrong and how to mend it. It connects to nothing.
 Exit code 0 means that serve would start with it.`,
 		Example: "  mcp-portal check --config portal.yaml",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				path = args[0]
+			}
 			cfg, err := config.Load(path)
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -11,11 +12,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
+	"github.com/mcp-portal/mcp-portal/auth"
 	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/upstreams"
 )
@@ -37,7 +40,7 @@ func (t *target) flags(cmd *cobra.Command) {
 	f.StringVar(&t.url, "url", "", "address of a running portal (default $MCP_PORTAL_URL, else http://127.0.0.1:8080/mcp)")
 	f.StringVar(&t.token, "token", os.Getenv("MCP_PORTAL_TOKEN"), "bearer token for --url (default $MCP_PORTAL_TOKEN)")
 	f.StringVarP(&t.config, "config", "c", "", "configuration file: a portal is started for this command, on loopback, with a store of its own")
-	f.StringVar(&t.user, "user", "", "with --config: see and act as this user")
+	f.StringVar(&t.user, "user", "", "with --config: act as this user: a principal id (<issuer>|<subject>), an e-mail address, or svc:<id> of a service token")
 	f.StringSliceVar(&t.groups, "groups", nil, "with --config: the user's groups")
 	f.DurationVar(&t.wait, "wait", 20*time.Second, "with --config: how long to wait for servers to be ready")
 }
@@ -49,6 +52,8 @@ func (t *target) connect(ctx context.Context, query string) (*mcp.ClientSession,
 	case t.url != "" && t.config != "":
 		return nil, nil, errors.New("give --url or --config, not both")
 	case t.config != "":
+	case t.user != "" || len(t.groups) > 0:
+		return nil, nil, errors.New("--user and --groups need --config: a running portal knows you by your token")
 	case t.url == "":
 		if t.url = os.Getenv("MCP_PORTAL_URL"); t.url == "" {
 			t.url = "http://127.0.0.1:8080/mcp"
@@ -73,10 +78,13 @@ func (t *target) connect(ctx context.Context, query string) (*mcp.ClientSession,
 		u.Path = "/mcp"
 	}
 	u.RawQuery = query
-	client := mcp.NewClient(&mcp.Implementation{Name: "mcp-portal-cli", Version: version}, nil)
+	client := mcp.NewClient(&mcp.Implementation{Name: "mcp-portal-cli", Version: version}, askOnTerminal())
 	s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: u.String(), HTTPClient: &http.Client{Transport: bearer{t.token}}, DisableStandaloneSSE: true}, nil)
 	if err != nil {
 		end()
+		if strings.Contains(err.Error(), "Unauthorized") {
+			return nil, nil, fmt.Errorf("the portal at %s wants a token: give --token or set MCP_PORTAL_TOKEN", address)
+		}
 		var op *net.OpError
 		if errors.As(err, &op) && t.config == "" {
 			return nil, nil, fmt.Errorf("no portal answers at %s: start one (mcp-portal demo), name it with --url, or give --config: %w", address, err)
@@ -97,6 +105,62 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
+// askOnTerminal lets the person at a terminal approve what a command wants to
+// change. Without a terminal nobody is asked, and the answer says where to go.
+func askOnTerminal() *mcp.ClientOptions {
+	if st, err := os.Stdin.Stat(); err != nil || st.Mode()&os.ModeCharDevice == 0 || os.Getenv("TERM") == "" {
+		return nil
+	}
+	var one sync.Mutex
+	return &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+		one.Lock()
+		defer one.Unlock()
+		fmt.Fprintf(os.Stderr, "\n%s\n\nType approve or deny: ", r.Params.Message)
+		line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+		if err != nil {
+			return &mcp.ElicitResult{Action: "cancel"}, nil
+		}
+		switch strings.TrimSpace(line) {
+		case "approve", "deny":
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"decision": strings.TrimSpace(line)}}, nil
+		}
+		return &mcp.ElicitResult{Action: "cancel"}, nil
+	}}
+}
+
+// actAs makes the temporary portal see the command as the user it is to act
+// as: a service token of the file with a secret of this command's own, or a
+// person with that id and name.
+func (t *target) actAs(own *config.Config) error {
+	id, machine := strings.CutPrefix(t.user, "svc:")
+	if !machine {
+		dev := config.Auth{Mode: "none", DevID: t.user, DevUser: t.user, DevGroups: t.groups, AllowGroups: own.Auth.AllowGroups, Admins: own.Auth.Admins,
+			ClockSkew: own.Auth.ClockSkew, SessionMaxAge: own.Auth.SessionMaxAge}
+		if t.user == "" {
+			dev.DevID, dev.DevUser = "cli", "cli@localhost"
+		}
+		own.Auth = dev
+		return nil
+	}
+	if len(t.groups) > 0 {
+		return errors.New("--groups does not go with a service token: its groups are in the configuration")
+	}
+	token, hash, err := auth.NewServiceToken(id)
+	if err != nil {
+		return err
+	}
+	tokens := slices.Clone(own.Auth.ServiceTokens)
+	i := slices.IndexFunc(tokens, func(s config.ServiceToken) bool { return s.ID == id })
+	if i < 0 {
+		return fmt.Errorf("--user %s: the configuration has no service token with the id %q", t.user, id)
+	}
+	tokens[i].Hash = hash
+	own.Auth.ServiceTokens = tokens
+	own.URL = "http://" + own.Listen
+	t.token = token
+	return nil
+}
+
 // start runs a portal for one command: the file's servers and policy, but a
 // temporary store, a free loopback port, and one user as whom to act.
 func (t *target) start(ctx context.Context) (*portal, error) {
@@ -115,9 +179,8 @@ func (t *target) start(ctx context.Context) (*portal, error) {
 	own := *cfg
 	own.Listen, own.URL = ln.Addr().String(), ""
 	own.Store = config.Store{File: dir + "/portal.db"}
-	own.Auth = config.Auth{Mode: "none", DevUser: "cli@localhost", DevGroups: t.groups, ClockSkew: cfg.Auth.ClockSkew, SessionMaxAge: cfg.Auth.SessionMaxAge}
-	if t.user != "" {
-		own.Auth.DevUser = t.user
+	if err := t.actAs(&own); err != nil {
+		return nil, err
 	}
 	p, err := start(ctx, &own, ln, slog.New(slog.DiscardHandler))
 	if err != nil {

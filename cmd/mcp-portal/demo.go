@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,6 +53,9 @@ beginning.`,
 			if reset {
 				return resetCompany(cmd.Context(), companyAddr)
 			}
+			if !slices.Contains([]string{"careful", "read-only", "open"}, preset) {
+				return fmt.Errorf("--guard %q: use careful, read-only or open", preset)
+			}
 			dir, err := os.MkdirTemp("", "mcp-portal-demo-")
 			if err != nil {
 				return fmt.Errorf("make a temporary directory: %w", err)
@@ -65,9 +69,9 @@ beginning.`,
 				return err
 			}
 			home := "http://" + p.cfg.Listen
-			fmt.Fprintf(cmd.OutOrStdout(), "mcp-portal demo ready: %s/mcp (home page %s/, paste: claude mcp add --transport http company '%s/mcp?optimize_context=search_and_execute')\n", home, home, home)
+			fmt.Fprintf(cmd.OutOrStdout(), "mcp-portal demo ready: %s/mcp (home page %s/, paste: claude mcp add --transport http example-company '%s/mcp?optimize_context=search_and_execute')\n", home, home, home)
 			if keep {
-				log.Info("files are kept", "dir", dir)
+				fmt.Fprintf(os.Stderr, "store and audit log are kept in %s\n", dir)
 			}
 			<-cmd.Context().Done()
 			signal.Reset() // a second signal ends the program at once

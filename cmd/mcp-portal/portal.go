@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 // portal is one running portal: the rooms, wired.
 type portal struct {
 	cfg      *config.Config
+	booted   *config.Config // what was in force at start
 	log      *slog.Logger
 	store    store.Store
 	audit    *audit.Writer
@@ -43,7 +45,7 @@ type portal struct {
 // Redis and every upstream may be down.
 func start(ctx context.Context, cfg *config.Config, ln net.Listener, log *slog.Logger) (p *portal, err error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p = &portal{cfg: cfg, log: log, listener: ln, stop: stop}
+	p = &portal{cfg: cfg, booted: cfg, log: log, listener: ln, stop: stop}
 	defer func() {
 		if err != nil {
 			p.close(time.Second)
@@ -130,19 +132,21 @@ func (p *portal) reload(next *config.Config) {
 	}
 	p.cfg = next
 	p.log.Info("configuration reloaded", "added", change.Added, "removed", change.Removed, "reconnected", change.Reconnect, "changed", change.Toggled, "sections", change.Sections)
-	if restart := restartSections(change); len(restart) > 0 {
-		p.log.Warn("these sections take effect at the next start", "sections", restart)
+	if restart := needRestart(p.booted, next); len(restart) > 0 {
+		p.log.Warn("these keys differ from those at start and take effect at the next one", "keys", restart)
 	}
 }
 
-// restartSections are the changed sections that rooms read only at start.
-func restartSections(c config.Change) []string {
-	out := append([]string(nil), c.Restart...)
-	for _, s := range c.Sections {
-		switch s {
-		case "audit", "limits", "log", "code":
-			out = append(out, s)
-		}
+// needRestart names what a running portal cannot change: its listener, store,
+// files and sandbox processes are made once.
+func needRestart(booted, next *config.Config) []string {
+	out := config.Diff(booted, next).Restart
+	a, b := booted.Code, next.Code
+	for _, c := range []*config.Code{&a, &b} {
+		c.Mode, c.ResultTokens, c.PausedFor = "", 0, 0 // read anew by every request
+	}
+	if !reflect.DeepEqual(a, b) {
+		out = append(out, "code (all but mode, result_tokens and paused_for)")
 	}
 	return out
 }
@@ -237,7 +241,7 @@ func bound(cfg *config.Config, ln net.Listener) *config.Config {
 func listen(addr string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w. Choose another address with listen: in the configuration or --listen", addr, err)
+		return nil, fmt.Errorf("listen on %s: %w. Choose another address", addr, err)
 	}
 	return ln, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,12 @@ func tokenCommand() *cobra.Command {
 goes into portal.yaml, under auth.service_tokens. The machine sends it as
 Authorization: Bearer <token>.`,
 		Example: "  mcp-portal token nightly-report",
-		Args:    cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("give the token one id, like: mcp-portal token nightly-report")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			token, hash, err := auth.NewServiceToken(args[0])
 			if err != nil {

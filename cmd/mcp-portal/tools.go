@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
@@ -21,7 +22,7 @@ servers, with words the tools that fit best, each with its class and what
 WriteGuard would do. With --config it shows what any user would see: name the
 user's groups with --groups.`,
 		Example: `  mcp-portal tools                                    servers of the portal at 127.0.0.1:8080
-  mcp-portal tools list dns records                   search
+  mcp-portal tools "list dns records"                 search
   mcp-portal tools --pattern '^dns_' --detail names   by regular expression
   mcp-portal tools --server dns --detail full         one server with parameters
   mcp-portal tools --config portal.yaml --groups support refund`,
@@ -71,9 +72,21 @@ func callAndPrint(cmd *cobra.Command, t *target, query, tool string, args any) e
 	}
 	if res.IsError {
 		fmt.Fprintln(os.Stderr, resultText(res))
+		if t.config != "" && strings.Contains(resultText(res), "/approvals/") {
+			fmt.Fprintln(os.Stderr, "The portal of this command ends with it, so that address will be gone. Run the command on a terminal to be asked there, or use a running portal with --url.")
+		}
 		end()
 		return &exitError{2}
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), resultText(res))
+	if state, ok := res.StructuredContent.(map[string]any); ok && state["status"] == "paused" && state["run"] != nil {
+		if t.config != "" {
+			fmt.Fprintln(os.Stderr, "The portal of this command ends with it, and the run too. Run the command on a terminal to be asked there, or use a running portal with --url.")
+		} else {
+			fmt.Fprintf(os.Stderr, "After that: mcp-portal call --resume %v\n", state["run"])
+		}
+		end()
+		return &exitError{3}
+	}
 	return nil
 }
