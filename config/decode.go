@@ -225,6 +225,10 @@ func (d *decoder) object(n ast.Node, v reflect.Value, p place, start position) {
 		}
 		path := join(p.path, kv.name)
 		near := nearest(kv.name, names)
+		if elsewhere, ok := clientKeys[kv.name]; ok && near == "" && slices.Contains(names, elsewhere.key) {
+			d.fail(kv.at, path, "unknown key %s; %s", quote(kv.name), elsewhere.hint)
+			continue
+		}
 		if near == "" {
 			d.fail(kv.at, path, "unknown key %s; %s", quote(kv.name), d.whereElse(kv.name, p, names))
 			continue
@@ -243,6 +247,17 @@ func (d *decoder) object(n ast.Node, v reflect.Value, p place, start position) {
 
 // whereElse helps with a key that is right but stands at the wrong level, and
 // otherwise lists the valid keys.
+// clientKeys are keys that people bring along from the configuration files of
+// MCP clients, and how the same is said here.
+var clientKeys = map[string]struct{ key, hint string }{
+	"mcpServers": {"servers", `here it is called "servers"`},
+	"args":       {"command", `the arguments belong to the list of command: [npx, -y, some-package]`},
+	"type":       {"transport", `here it is called "transport" (auto, streamable-http, sse)`},
+	"disabled":   {"enabled", `write enabled: false`},
+	"cwd":        {"dir", `here it is called "dir"`},
+	"timeout":    {"call_timeout", `there are connect_timeout and call_timeout`},
+}
+
 func (d *decoder) whereElse(name string, p place, names []string) string {
 	var found []string
 	for _, f := range Fields() {

@@ -40,7 +40,7 @@ func limits() map[string]limit {
 		"auth.clock_skew":            {longest: 5 * time.Minute},
 		"auth.session_max_age":       {shortest: time.Minute, longest: 90 * day},
 		"auth.service_tokens[].id":   {pattern: tokenIDPattern, shape: "has a character that is not allowed or is longer than 64; use letters, digits, dots, dashes and underscores, like ci-deploy"},
-		"auth.service_tokens[].hash": {pattern: hashPattern, shape: `must be "sha256:" and 64 lower-case hexadecimal digits; make it with: printf %s "$TOKEN" | sha256sum`},
+		"auth.service_tokens[].hash": {pattern: hashPattern, shape: `must be "sha256:" and 64 lower-case hexadecimal digits; make a token and its hash with: mcp-portal token <id>`},
 		"servers.*.transport":        {enum: []string{"auto", "streamable-http", "sse", "stdio"}},
 		"servers.*.sessions":         {enum: []string{"user", "shared"}},
 		"servers.*.command":          {empty: true},

@@ -47,6 +47,10 @@ func (d *decoder) scalar(n ast.Node, v reflect.Value, p place, start position) {
 		d.duration(v, p, start, text, shown, quoted)
 	case v.Kind() == reflect.String:
 		if !quoted {
+			if p.path == "listen" {
+				d.fail(start, p.path, "must be an address, not %s; write host:port, like 127.0.0.1:%s", kindOf(n), strings.Trim(shown, `"`))
+				return
+			}
 			d.fail(start, p.path, "must be text, not %s; put it in quotes: \"%s\"", kindOf(n), strings.Trim(shown, `"`))
 			return
 		}

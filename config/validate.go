@@ -258,7 +258,7 @@ func (v *validator) tokens() {
 			ids[t.ID] = i
 		}
 		if t.Hash == "" {
-			v.report(base+".hash", "is required; make it with: printf %%s \"$TOKEN\" | sha256sum")
+			v.report(base+".hash", "is required; make a token and its hash with: mcp-portal token <id>")
 		} else if first, dup := hashes[t.Hash]; dup {
 			v.report(base+".hash", "is the same as in auth.service_tokens[%d]; give each machine its own token", first)
 		} else {
