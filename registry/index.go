@@ -32,10 +32,11 @@ var (
 )
 
 const (
-	countMost   = 3   // of one word in one field: saying it more often earns nothing
-	saturation  = 1.6 // k1 of BM25
-	coverage    = 0.3 // share of a score that depends on how much of the query was found
-	serverBoost = 1.6 // for tools of a server the query names
+	countMost   = 3    // of one word in one field: saying it more often earns nothing
+	saturation  = 1.6  // k1 of BM25
+	coverage    = 0.3  // share of a score that depends on how much of the query was found
+	lookBoost   = 1.05 // for tools that look, when the query does not say to change anything
+	serverBoost = 1.6  // for tools of a server the query names
 )
 
 // Weights of what is not the very word.
@@ -108,6 +109,7 @@ type index struct {
 	once     sync.Once
 	tools    []*Tool
 	server   []int32 // of each tool: index in servers
+	looks    []bool  // of each tool: its name says that it only looks
 	servers  []serverWords
 	vocab    map[string]int32
 	words    []string // by term number
@@ -147,7 +149,7 @@ func (x *index) build(servers []*Server) {
 		x.servers = append(x.servers, newServerWords(s))
 		for j, t := range s.Tools {
 			doc := int32(len(x.tools))
-			x.tools, x.server = append(x.tools, t), append(x.server, int32(i))
+			x.tools, x.server, x.looks = append(x.tools, t), append(x.server, int32(i)), append(x.looks, namesALook(t.Name))
 			names := []string{t.Outward, t.Server + "/" + t.Name, t.Name, t.Identifier, s.Identifier + "." + t.Member}
 			slices.Sort(names)
 			for _, name := range slices.Compact(names) {
@@ -357,10 +359,14 @@ func (x *index) rank(list []queryWord, sc *scores) {
 		all += top
 	}
 	named := x.named(list)
+	looking := !slices.ContainsFunc(list, func(q queryWord) bool { return changingWords()[q.term] })
 	for _, d := range sc.touched {
 		sc.total[d] *= 1 - coverage + coverage*min(1, sc.matched[d]/max(all, 1e-6))
 		if named != nil && named[x.server[d]] {
 			sc.total[d] *= serverBoost
+		}
+		if looking && x.looks[d] {
+			sc.total[d] *= lookBoost
 		}
 	}
 }

@@ -380,3 +380,16 @@ func BenchmarkBuild(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*len(c.Tools)), "µs/tool")
 }
+
+// Where a query does not say what to do, looking comes first; where it asks for
+// a change, the change does.
+func TestLookingComesFirst(t *testing.T) {
+	s := loaded(t, map[string]*upstreams.Catalogue{"dns": {Tools: []json.RawMessage{
+		tool("record_delete", "Delete a DNS record"), tool("record_create", "Create a DNS record"), tool("records_list", "List DNS records of a zone"), tool("zone_delete", "Delete a zone")}}}, 0).Snapshot()
+	for query, want := range map[string]string{"dns records": "dns_records_list", "delete dns record": "dns_record_delete", "create a record": "dns_record_create"} {
+		r, err := s.Search(Query{Text: query}, nil)
+		if err != nil || len(r.Hits) == 0 || r.Hits[0].Tool.Outward != want {
+			t.Errorf("%q: first is %v (%v), want %s", query, r.Hits, err, want)
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/mcp-portal/mcp-portal/auth"
 	"github.com/mcp-portal/mcp-portal/config"
@@ -108,7 +109,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // askOnTerminal lets the person at a terminal approve what a command wants to
 // change. Without a terminal nobody is asked, and the answer says where to go.
 func askOnTerminal() *mcp.ClientOptions {
-	if st, err := os.Stdin.Stat(); err != nil || st.Mode()&os.ModeCharDevice == 0 || os.Getenv("TERM") == "" {
+	if !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stderr.Fd())) {
 		return nil
 	}
 	var one sync.Mutex
