@@ -12,11 +12,11 @@ import (
 // is said. Bounds: 6000 tokens of text, some 30 KB, beside 4 MiB of media.
 func TestContentBlocksOfCodeAreBounded(t *testing.T) {
 	blocks := map[string]string{
-		"resource": `{"type":"resource","resource":{"uri":"a:b","mimeType":"text/plain","text":"` + strings.Repeat("secret words ", 100000) + `"}}`,
-		"text":     `{"type":"text","text":"` + strings.Repeat("words ", 200000) + `"}`,
-		"link":     `{"type":"resource_link","uri":"` + strings.Repeat("a", 1000000) + `","name":"x"}`,
-		"vendor":   `{"type":"vendor","x":"` + strings.Repeat("a", 1000000) + `"}`,
-		"blob":     `{"type":"resource","resource":{"uri":"a:b","blob":"` + strings.Repeat("AAAA", 250000) + `"}}`,
+		"resource": `{"type":"resource","resource":{"uri":"a:b","mimeType":"text/plain","text":"` + strings.Repeat("secret words ", 25000) + `"}}`,
+		"text":     `{"type":"text","text":"` + strings.Repeat("words ", 50000) + `"}`,
+		"link":     `{"type":"resource_link","uri":"` + strings.Repeat("a", 300000) + `","name":"x"}`,
+		"vendor":   `{"type":"vendor","x":"` + strings.Repeat("a", 300000) + `"}`,
+		"blob":     `{"type":"resource","resource":{"uri":"a:b","blob":"` + strings.Repeat("AAAA", 75000) + `"}}`,
 		"image":    `{"type":"image","mimeType":"image/png","data":"` + strings.Repeat("AAAA", 200000) + `"}`,
 		"small":    `{"type":"text","text":"small"}`,
 	}
@@ -45,7 +45,7 @@ func TestContentBlocksOfCodeAreBounded(t *testing.T) {
 		{"return await s.look({id:'blob'})", 80_000, true, ""},
 		{"const a = []; for (let i = 0; i < 30; i++) a.push(await s.look({id:'resource'})); return a", 160_000, true, ""},
 		{"return await s.look({id:'image'})", 900_000, false, "image/png"},
-		{"const a = []; for (let i = 0; i < 8; i++) a.push(await s.look({id:'image'})); return a", 4_400_000, true, "image/png"},
+		{"const a = []; for (let i = 0; i < 6; i++) a.push(await s.look({id:'image'})); return a", 4_400_000, true, "image/png"},
 		{"await s.look({id:'resource'}); return 1", 80_000, false, "1"},
 		{"throw new Error('y'.repeat(1e6))", 40_000, false, "yyy"},
 		{"const e = new Error('a'); e.name = 'N'.repeat(1e6); throw e", 40_000, false, ""},
