@@ -197,8 +197,8 @@ func TestDeleteEndsWaitingCalls(t *testing.T) {
 	for range 2 {
 		select {
 		case a := <-ended:
-			if strings.Contains(a.text(), "ran ") {
-				t.Errorf("a call of an ended session was answered: %s", a.Raw)
+			if a.Err != nil || strings.Contains(a.text(), "ran ") {
+				t.Errorf("a call of an ended session: %s %v", a.Raw, a.Err)
 			}
 		case <-time.After(patience):
 			t.Fatal("a call outlives its session")
