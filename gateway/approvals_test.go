@@ -289,3 +289,18 @@ func TestUndeclaredQuestionsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A question is answered by the session that was asked, not by another one of
+// the same user.
+func TestAnswerOfAnotherSession(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v), nil)
+	asked, other := p.client(legacy, "", formCaps, nil), p.client(legacy, "", formCaps, nil)
+	got := asked.call("s_kill", `{"id":"1"}`, "", func(q question) {
+		(question{c: other, ID: q.ID}).reply(yes)
+		go q.reply(`{"action":"decline"}`)
+	})
+	if !strings.Contains(got.text(), "Denied") || len(v.calls()) != 0 {
+		t.Errorf("%s %v %q", got.Raw, got.Err, v.calls())
+	}
+}

@@ -111,3 +111,26 @@ func TestHarmlessChangeWhileAnApprovalIsOpen(t *testing.T) {
 		t.Errorf("paused run: %s", got.Raw)
 	}
 }
+
+// What a run does after it has waited follows the present configuration, even
+// if it catches the refusal of the call that waited.
+func TestRestOfARunFollowsTheChange(t *testing.T) {
+	eachEra(t, func(t *testing.T, e era) {
+		v := serve(t, upstreamtest.Legacy, nil)
+		p := start(t, trusted(v), nil)
+		c := p.client(e, twoTools, noCaps, nil)
+		first := c.code("try { await s.kill({id:'1'}) } catch (e) {} return await s.look({id:'2'})", "", nil)
+		ids, run := first.approvals(), runID.FindString(first.Raw)
+		if len(ids) != 1 {
+			t.Fatalf("%s", first.Raw)
+		}
+		p.reload(trusted(v) + "    groups: [others]\n")
+		p.approve(ids[0])
+		if got := c.resume(run, "", nil); !got.Result.IsError || strings.Contains(got.text(), "ran ") {
+			t.Errorf("%s %v", got.Raw, got.Err)
+		}
+		if n := len(v.calls()); n != 0 {
+			t.Errorf("%d calls arrived: %q", n, v.calls())
+		}
+	})
+}
