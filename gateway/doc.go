@@ -25,5 +25,6 @@
 //	elsewhere.go  resuming a run that another replica holds
 //	load.go       how much one user, and all, may hold at once
 //	request.go    what is known of one request
+//	paramheaders.go  arguments that travel in headers, too
 //	web.go        pages, sign-in, status
 package gateway

@@ -178,7 +178,7 @@ func (g *Gateway) stillHolds(ctx context.Context, p *passage, t *registry.Tool, 
 // exchange sends a tool call that has passed the guard, and lives through the
 // rounds of a 2026-07-28 server that wants input.
 func (g *Gateway) exchange(ctx context.Context, p *passage, t *registry.Tool, params wire.Object, approval string, args json.RawMessage) (json.RawMessage, error) {
-	x := crossing{method: "tools/call", server: t.Server, name: t.Name, params: params, header: paramHeaders(t.InputSchema, args)}
+	x := crossing{method: "tools/call", server: t.Server, name: t.Name, params: params, header: sentHeaders(t.ParamHeaders, args)}
 	for round := 0; ; round++ {
 		result, err := g.send(ctx, p, x)
 		if err != nil {

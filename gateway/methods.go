@@ -204,6 +204,12 @@ func (g *Gateway) toolsCall(ctx context.Context, r *request) (json.RawMessage, *
 		g.recordRefused(ctx, r, "tools/call", name)
 		return nil, g.unknownTool(r, name)
 	}
+	if r.modern {
+		if e := checkHeaders(r.header, t.ParamHeaders, r.params.Get("arguments"), r.mode == ModeAll); e != nil {
+			g.recordRefused(ctx, r, "tools/call", name)
+			return nil, e
+		}
+	}
 	return g.toolAnswer(r, g.passageOf(r), t, r.params, ctx)
 }
 

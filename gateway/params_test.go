@@ -182,7 +182,11 @@ func TestApprovedCallCarriesOnlyWhatWasShown(t *testing.T) {
 	eachEra(t, func(t *testing.T, e era) {
 		v := serveWith(t, upstreamtest.Options{Era: upstreamtest.Modern, Tools: []json.RawMessage{json.RawMessage(regionDef)}}, nil)
 		p := start(t, trusted(v), nil)
-		c := p.client(e, "", noCaps, map[string]string{"Mcp-Param-Region": "prod", "Mcp-Param-Stray": "x"})
+		h := map[string]string{"Mcp-Param-Region": "prod", "Mcp-Param-Stray": "x"} // nothing to a 2025 client
+		if e == modern {
+			h = map[string]string{"Mcp-Param-Region": "=?base64?dMOrc3Q=?=", "Mcp-Param-Force": "true", "Mcp-Param-Owner": "ann", "Mcp-Param-Stray": "x"}
+		}
+		c := p.client(e, "", noCaps, h)
 		const args = `{"region":"tëst","force":true,"table":{"owner":"ann"},"plain":"p"}`
 		const more = `"requestState":"state-of-another-call","inputResponses":{"confirm":{"action":"accept","content":{"rows":"*"}}},"task":{"ttl":1},"vendor":1,` +
 			`"_meta":{"progressToken":7,"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","vendor/force":true}`
@@ -235,7 +239,7 @@ func TestAllowedCallKeepsItsRounds(t *testing.T) {
 		return true
 	})
 	p := start(t, trusted(v), nil)
-	c := p.client(modern, "", formCaps, map[string]string{"Mcp-Param-Region": "prod"})
+	c := p.client(modern, "", formCaps, map[string]string{"Mcp-Param-Region": "eu"})
 	got := c.call("s_drop", `{"region":"eu"}`, "", nil)
 	if got.Result.RequestState != "its-own-state" {
 		t.Fatalf("%s", got.Raw)
@@ -250,5 +254,75 @@ func TestAllowedCallKeepsItsRounds(t *testing.T) {
 		if got := r.Header.Get("Mcp-Param-Region"); r.Method == "tools/call" && got != "eu" {
 			t.Errorf("Mcp-Param-Region is %q, want that of the arguments", got)
 		}
+	}
+}
+
+// The headers of a 2026-07-28 client must say what its arguments say, under
+// every parameter that the tool's schema names; nothing arrives otherwise.
+func TestParamHeadersAreCompared(t *testing.T) {
+	const def = `{"name":"find","annotations":{"readOnlyHint":true},"inputSchema":{"type":"object","properties":{` +
+		`"region":{"type":"string","x-mcp-header":"Region"},"limit":{"type":"integer","x-mcp-header":"Limit"},"all":{"type":"boolean","x-mcp-header":"All"},` +
+		`"bad":{"type":"string","x-mcp-header":"no header"},"ratio":{"type":"number","x-mcp-header":"Ratio"},"twin":{"type":"string","x-mcp-header":"region"},` +
+		`"where":{"type":"object","properties":{"zone":{"type":"string","x-mcp-header":"Zone"}}}}}}`
+	v := serveWith(t, upstreamtest.Options{Era: upstreamtest.Modern, Tools: []json.RawMessage{json.RawMessage(def)}}, nil)
+	p := start(t, trusted(v), nil)
+	list := p.client(modern, "", noCaps, nil).do("tools/list", "", nil).Raw
+	for _, broken := range []string{"no header", "Ratio", `"x-mcp-header":"region"`} {
+		if strings.Contains(list, broken) {
+			t.Errorf("a mark that clients must refuse is shown: %s in %s", broken, list)
+		}
+	}
+	if !strings.Contains(list, `"region":{"type":"string","x-mcp-header":"Region"}`) || !strings.Contains(list, `"x-mcp-header":"Zone"`) {
+		t.Errorf("marks were lost: %s", list)
+	}
+	arrived := 0
+	for _, c := range []struct {
+		args string
+		h    map[string]string
+		ok   bool
+	}{
+		{`{"region":"eu"}`, map[string]string{"Mcp-Param-Region": "eu"}, true},
+		{`{"region":"eu"}`, map[string]string{"Mcp-Param-Region": "us"}, false},
+		{`{"region":"eu"}`, map[string]string{"Mcp-Param-Region": "EU"}, false},
+		{`{"region":"eu"}`, nil, false},
+		{`{"region":""}`, nil, false},
+		{`{"region":null}`, nil, true},
+		{`{}`, nil, true},
+		{`{}`, map[string]string{"Mcp-Param-Region": "eu"}, false},
+		{`{"region":null}`, map[string]string{"Mcp-Param-Region": "null"}, false},
+		{`{"region":" Zürich "}`, map[string]string{"Mcp-Param-Region": "=?base64?IFrDvHJpY2gg?="}, true},
+		{`{"region":" Zürich "}`, map[string]string{"Mcp-Param-Region": "=?base64?!?="}, false},
+		{`{"region":"Zürich"}`, map[string]string{"Mcp-Param-Region": "Zürich"}, false},
+		{`{"limit":42}`, map[string]string{"Mcp-Param-Limit": "42.0"}, true},
+		{`{"limit":42}`, map[string]string{"Mcp-Param-Limit": "84/2"}, false},
+		{`{"limit":42}`, map[string]string{"Mcp-Param-Limit": "43"}, false},
+		{`{"limit":9007199254740993}`, map[string]string{"Mcp-Param-Limit": "9007199254740992"}, false},
+		{`{"limit":42}`, nil, false},
+		{`{"all":true}`, map[string]string{"Mcp-Param-All": "true"}, true},
+		{`{"all":true}`, map[string]string{"Mcp-Param-All": "True"}, false},
+		{`{"where":{"zone":"a"}}`, map[string]string{"mcp-param-zone": "a"}, true},
+		{`{"where":{"zone":"a"}}`, map[string]string{"Mcp-Param-Zone": "b"}, false},
+		{`{"where":{"zone":"a"}}`, nil, false},
+		{`{"ratio":0.5,"bad":"x","twin":"y"}`, nil, true},
+		{`{"ratio":0.5}`, map[string]string{"Mcp-Param-Ratio": "7", "Mcp-Param-Else": "z"}, true},
+	} {
+		got := p.client(modern, "", noCaps, c.h).call("s_find", c.args, "", nil)
+		if c.ok {
+			if arrived++; got.Status != 200 || got.Error != nil {
+				t.Errorf("%s %v: %d %s", c.args, c.h, got.Status, got.Raw)
+			}
+		} else if got.Status != 400 || got.Error == nil || got.Error.Code != -32020 {
+			t.Errorf("%s %v: %d %s; want 400, -32020", c.args, c.h, got.Status, got.Raw)
+		}
+		if n := len(v.calls()); n != arrived {
+			t.Fatalf("%s %v: %d calls arrived, want %d", c.args, c.h, n, arrived)
+		}
+	}
+	// A client that cannot have seen the schema need not send any.
+	if got := p.client(modern, "?optimize_context=minimize_tools", noCaps, nil).call("s_find", `{"region":"eu"}`, "", nil); got.Status != 200 || got.Error != nil {
+		t.Errorf("names only: %d %s", got.Status, got.Raw)
+	}
+	if h := v.Requests()[len(v.Requests())-1].Header.Get("Mcp-Param-Region"); h != "eu" {
+		t.Errorf("the server's hop has the header %q", h)
 	}
 }

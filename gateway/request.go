@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -150,62 +149,6 @@ func approvedParams(params wire.Object) wire.Object {
 		out = append(out, wire.Field{Key: "_meta", Value: keep.Bytes()})
 	}
 	return out
-}
-
-// paramHeaders are the Mcp-Param-* headers of a call (2026-07-28, "x-mcp-header"
-// in the input schema), made from the arguments themselves: like every header
-// of a hop they belong to that hop, whatever the client's hop carried.
-func paramHeaders(schema, args json.RawMessage) http.Header {
-	if !bytes.Contains(schema, []byte(`"x-mcp-header"`)) {
-		return nil
-	}
-	h := http.Header{}
-	addParamHeaders(h, schema, args, 0)
-	return h
-}
-
-func addParamHeaders(h http.Header, schema, args json.RawMessage, depth int) {
-	s, err := wire.ParseObject(schema)
-	if err != nil || depth > 20 {
-		return
-	}
-	props, err := wire.ParseObject(s.Get("properties"))
-	if err != nil {
-		return
-	}
-	values, err := wire.ParseObject(args)
-	if err != nil {
-		return
-	}
-	for _, p := range props {
-		v := values.Get(p.Key)
-		if v == nil {
-			continue
-		}
-		prop, err := wire.ParseObject(p.Value)
-		if err != nil {
-			continue
-		}
-		if name := prop.String("x-mcp-header"); name != "" && validToken(name) {
-			switch {
-			case v[0] == '"':
-				h.Set(wire.HeaderParamPrefix+name, wire.EncodeHeaderValue(values.String(p.Key)))
-			case v[0] == 't', v[0] == 'f', v[0] == '-', v[0] >= '0' && v[0] <= '9':
-				h.Set(wire.HeaderParamPrefix+name, string(v))
-			}
-		}
-		addParamHeaders(h, p.Value, v, depth+1)
-	}
-}
-
-// validToken reports whether s can stand in a header name (RFC 9110, 5.6.2).
-func validToken(s string) bool {
-	for _, c := range s {
-		if !strings.ContainsRune("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", c) {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // mayBeAsked reports whether a server may put this request to the client: only

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/mcp-portal/mcp-portal/wire"
 )
@@ -59,6 +60,10 @@ func outerTool(server string, raw json.RawMessage, nameMax int) (t *Tool, schema
 	if err != nil {
 		return t, nil, "", fmt.Errorf("inputSchema: %w", err)
 	}
+	headers, shown, note := paramHeaders(in)
+	if t.ParamHeaders = headers; shown != nil {
+		in = shown
+	}
 	if !bytes.Equal(in, t.InputSchema) {
 		o = o.Set("inputSchema", in)
 	}
@@ -66,10 +71,11 @@ func outerTool(server string, raw json.RawMessage, nameMax int) (t *Tool, schema
 		out, ok, err := strictOutput(t.OutputSchema)
 		if err != nil || !ok {
 			o = o.Without("outputSchema")
-			note = "its outputSchema is left out for clients: it does not describe an object"
+			why := "its outputSchema is left out for clients: it does not describe an object"
 			if err != nil {
-				note = "its outputSchema is left out for clients: " + err.Error()
+				why = "its outputSchema is left out for clients: " + err.Error()
 			}
+			note = strings.TrimPrefix(note+"; "+why, "; ")
 		} else if !bytes.Equal(out, t.OutputSchema) {
 			o = o.Set("outputSchema", out)
 		}

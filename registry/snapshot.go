@@ -23,6 +23,7 @@ type Tool struct {
 	InputSchema  json.RawMessage // as sent; nil if none
 	OutputSchema json.RawMessage // as sent; nil if none
 	Annotations  json.RawMessage // as sent; nil if none
+	ParamHeaders []ParamHeader   // arguments that travel in headers, too
 }
 
 // Prompt is one prompt of one server.
