@@ -69,6 +69,7 @@ type Server struct {
 	Title       string `yaml:"title"`       // shown to people instead of the id
 	Description string `yaml:"description"` // what it is for; shown by portal_query_tools
 	Enabled     *bool  `yaml:"enabled"`     // default true
+	Prefix      *bool  `yaml:"prefix"`      // its id before the names of its tools and prompts, default true; false only for the only server of the file
 
 	URL       string            `yaml:"url"`       // of a remote server; either this or command
 	Transport string            `yaml:"transport"` // "auto" (default), "streamable-http", "sse", "stdio"
@@ -91,6 +92,10 @@ type Server struct {
 
 // IsEnabled reports whether the server is switched on.
 func (s Server) IsEnabled() bool { return s.Enabled == nil || *s.Enabled }
+
+// HasPrefix reports whether clients see the server's id before the names of
+// its tools and prompts.
+func (s Server) HasPrefix() bool { return s.Prefix == nil || *s.Prefix }
 
 // ServerTool is what the admin says about one tool of a server.
 type ServerTool struct {

@@ -72,7 +72,7 @@ func Diff(old, new *Config) Change {
 // for a key added later.
 func connection(s Server) Server {
 	s.Title, s.Description = "", ""
-	s.Enabled = nil
+	s.Enabled, s.Prefix = nil, nil
 	s.TrustAnnotations = false
 	s.Groups = nil
 	s.DefaultDisabled = false

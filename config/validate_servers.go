@@ -78,6 +78,9 @@ func (v *validator) server(path string, s Server) {
 	default:
 		v.local(path, s)
 	}
+	if others := len(v.c.Servers) - 1; !s.HasPrefix() && others > 0 {
+		v.report(key("prefix"), "false is only for a portal with a single server, since the id before a name tells servers apart; there %s: remove prefix here, or give this server a portal of its own", are(others, "other server"))
+	}
 	if s.CallTimeout > 0 && s.CallTimeout > v.c.Limits.CallCeiling && !v.isBroken("limits.call_ceiling") {
 		v.report(key("call_timeout"), "%s is longer than limits.call_ceiling (%s); shorten it or raise the ceiling", short(s.CallTimeout), short(v.c.Limits.CallCeiling))
 	}
@@ -86,6 +89,14 @@ func (v *validator) server(path string, s Server) {
 			v.report(join(key("tools"), name), "is not a tool name; write the name as the server lists it")
 		}
 	}
+}
+
+// are is "is 1 thing" or "are n things".
+func are(n int, thing string) string {
+	if n == 1 {
+		return "is 1 " + thing
+	}
+	return fmt.Sprintf("are %d %ss", n, thing)
 }
 
 func (v *validator) remote(path string, s Server) {

@@ -120,7 +120,11 @@ func instructions(v *view, mode Mode, note string) string {
 	case ModeCode:
 		s = "All tools are called from JavaScript with portal_code; codemode.search(text) inside it finds them."
 	default:
-		s = "Tools are named <server>_<tool>. Switch servers you do not need off with portal_toggle_single_server to save context."
+		s = "Tools are named <server>_<tool>. "
+		if slices.ContainsFunc(v.servers(), func(s *registry.Server) bool { return s.Bare }) {
+			s = "Tools have the names that their server gave them. "
+		}
+		s += "Switch servers you do not need off with portal_toggle_single_server to save context."
 	}
 	if servers := serverSentence(v, 600); servers != "" {
 		s += " " + servers

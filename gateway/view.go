@@ -82,6 +82,9 @@ func (v *view) tool(outward string) (*registry.Tool, bool) {
 // server has not been listed yet.
 func (v *view) connecting(outward string) string {
 	id, _, ok := strings.Cut(outward, "_")
+	if len(v.snap.Servers) == 1 && v.snap.Servers[0].Bare {
+		id, ok = v.snap.Servers[0].ID, true
+	}
 	if !ok || !v.shows(id) {
 		return ""
 	}

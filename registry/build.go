@@ -22,7 +22,7 @@ const descriptionMax = 300
 // catalogue (nil: none known yet). State and FromCache are the caller's. It
 // depends on nothing else, in particular on no other server.
 func buildServer(cfg config.Server, c *upstreams.Catalogue, nameMax int) *Server {
-	s := &Server{ID: cfg.ID, Identifier: ServerIdentifier(cfg.ID), Title: cfg.Title, Description: cfg.Description}
+	s := &Server{ID: cfg.ID, Identifier: ServerIdentifier(cfg.ID), Bare: !cfg.HasPrefix(), Title: cfg.Title, Description: cfg.Description}
 	if c == nil {
 		s.Title = cmp.Or(s.Title, s.ID)
 		return s
@@ -35,8 +35,9 @@ func buildServer(cfg config.Server, c *upstreams.Catalogue, nameMax int) *Server
 	s.Title = cmp.Or(s.Title, oneLine(info.String("title")), oneLine(info.String("name")), s.ID)
 	s.Description = cmp.Or(s.Description, oneLine(info.String("description")), oneLine(c.Instructions))
 	s.Warnings = append(s.Warnings, c.Warnings...)
-	s.addTools(cfg, c.Tools, nameMax)
-	s.addPrompts(c.Prompts, nameMax)
+	names := naming{max: nameMax, bare: !cfg.HasPrefix()}
+	s.addTools(cfg, c.Tools, names)
+	s.addPrompts(c.Prompts, names)
 	s.addResources(c.Resources, c.Templates)
 	return s
 }
@@ -45,11 +46,11 @@ func (s *Server) warn(format string, args ...any) {
 	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
 }
 
-func (s *Server) addTools(cfg config.Server, list []json.RawMessage, nameMax int) {
+func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names naming) {
 	seen := make(map[string]bool, len(list))
 	entries := make([]listed, 0, len(list))
 	for i, raw := range list {
-		t, schema, note, err := outerTool(s.ID, raw, nameMax)
+		t, schema, note, err := outerTool(s.ID, raw, names)
 		if t == nil {
 			s.warn("tool %d of the list is withheld: %v", i+1, err)
 			continue
@@ -122,11 +123,11 @@ func toolEnabled(cfg config.Server, name string) bool {
 	return !cfg.DefaultDisabled
 }
 
-func (s *Server) addPrompts(list []json.RawMessage, nameMax int) {
-	seen, names := make(map[string]bool, len(list)), make(map[string]int, len(list))
+func (s *Server) addPrompts(list []json.RawMessage, names naming) {
+	seen, taken := make(map[string]bool, len(list)), make(map[string]int, len(list))
 	var all []*Prompt
 	for i, raw := range list {
-		p, err := outerPrompt(s.ID, raw, nameMax)
+		p, err := outerPrompt(s.ID, raw, names)
 		switch {
 		case err != nil:
 			s.warn("prompt %d of the list is withheld: %v", i+1, err)
@@ -134,12 +135,12 @@ func (s *Server) addPrompts(list []json.RawMessage, nameMax int) {
 			s.warn("prompt %q is listed twice: only the first counts", p.Name)
 		default:
 			seen[p.Name] = true
-			names[p.Outward]++
+			taken[p.Outward]++
 			all = append(all, p)
 		}
 	}
 	for _, p := range all {
-		if names[p.Outward] > 1 {
+		if taken[p.Outward] > 1 {
 			s.warn("prompt %q is withheld: another prompt of the server has the same outward name %s", p.Name, p.Outward)
 			continue
 		}
@@ -210,7 +211,7 @@ func oneLine(s string) string {
 
 // sameOffers reports whether clients get the same from both parts.
 func sameOffers(a, b *Server) bool {
-	return a.Identifier == b.Identifier && a.Title == b.Title && a.Description == b.Description && a.Instructions == b.Instructions &&
+	return a.Identifier == b.Identifier && a.Bare == b.Bare && a.Title == b.Title && a.Description == b.Description && a.Instructions == b.Instructions &&
 		slices.EqualFunc(a.Tools, b.Tools, func(x, y *Tool) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&
 		slices.EqualFunc(a.Prompts, b.Prompts, func(x, y *Prompt) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&
 		slices.EqualFunc(a.Resources, b.Resources, func(x, y *Resource) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&

@@ -45,16 +45,65 @@ const (
 //     ones differ in their hash.
 func OutwardName(server, name string, nameMax int) string {
 	nameMax = clampNameMax(nameMax)
-	part := serverPart(server, nameMax)
-	if plain := part + "_" + name; name != "" && len(plain) <= nameMax && isNameText(name) && !endsInHash(plain, '_') {
+	if plain := serverPart(server, nameMax) + "_" + name; name != "" && isKept(plain, nameMax) {
 		return plain
 	}
+	return hashed(server, name, nameMax)
+}
+
+// isKept reports whether an outward name may be what it is made of.
+func isKept(plain string, nameMax int) bool {
+	return plain != "" && len(plain) <= nameMax && isNameText(plain) && !endsInHash(plain, '_')
+}
+
+// hashed is the outward name of what cannot keep its own letters.
+func hashed(server, name string, nameMax int) string {
+	part := serverPart(server, nameMax)
 	room := nameMax - len(part) - 1 - 1 - hashLen
 	readable := readablePrefix(name, room)
 	if readable == "" {
 		return part + "_" + hashOf(server, name)
 	}
 	return part + "_" + readable + "_" + hashOf(server, name)
+}
+
+// BareName is the outward name of a tool or prompt of a server that is
+// configured without prefix: the server's own name for it, if that would be
+// kept by OutwardName's rule and does not begin like the portal's own tools.
+// Every other name is what OutwardName makes of it, hash included.
+//
+// It is for a portal with one server. Two names of it never meet, but for the
+// same collision of the hash: kept names differ where the original names do and
+// do not end in underscore + hash; all others end so, see hashed.
+func BareName(server, name string, nameMax int) string {
+	if isKept(name, clampNameMax(nameMax)) && !strings.HasPrefix(name, ownPrefix) {
+		return name
+	}
+	return hashed(server, name, clampNameMax(nameMax))
+}
+
+// ownPrefix begins the names of the portal's own tools.
+const ownPrefix = "portal_"
+
+// naming is how the names of one server are made.
+type naming struct {
+	max  int  // of outward names
+	bare bool // without the server's id before them
+}
+
+func (n naming) outward(server, name string) string {
+	if n.bare {
+		return BareName(server, name, n.max)
+	}
+	return OutwardName(server, name, n.max)
+}
+
+// code is how scripts know a tool. It does not depend on bare: scripts go on
+// when the prefix is switched off, and a tool named call or search does not
+// hide a function of the sandbox.
+func (n naming) code(server, name string) (identifier, member string) {
+	o := OutwardName(server, name, n.max)
+	return Identifier(o), MemberName(o)
 }
 
 func clampNameMax(n int) int {

@@ -18,7 +18,7 @@ import (
 
 // outerTool returns the tool with everything but its server set, and a note if
 // something a client could have used had to be left out.
-func outerTool(server string, raw json.RawMessage, nameMax int) (t *Tool, schema any, note string, err error) {
+func outerTool(server string, raw json.RawMessage, names naming) (t *Tool, schema any, note string, err error) {
 	o, err := definition(raw)
 	if err != nil {
 		return nil, nil, "", err
@@ -28,10 +28,10 @@ func outerTool(server string, raw json.RawMessage, nameMax int) (t *Tool, schema
 		return nil, nil, "", err
 	}
 	t = &Tool{
-		Server: server, Name: name, Outward: OutwardName(server, name, nameMax), Raw: raw,
+		Server: server, Name: name, Outward: names.outward(server, name), Raw: raw,
 		InputSchema: present(o.Get("inputSchema")), OutputSchema: present(o.Get("outputSchema")), Annotations: present(o.Get("annotations")),
 	}
-	t.Identifier, t.Member = Identifier(t.Outward), MemberName(t.Outward)
+	t.Identifier, t.Member = names.code(server, name)
 	if t.Title, err = stringMember(o, "title", false); err != nil {
 		return t, nil, "", err
 	}
@@ -85,7 +85,7 @@ func outerTool(server string, raw json.RawMessage, nameMax int) (t *Tool, schema
 }
 
 // outerPrompt is outerTool for prompts.
-func outerPrompt(server string, raw json.RawMessage, nameMax int) (*Prompt, error) {
+func outerPrompt(server string, raw json.RawMessage, names naming) (*Prompt, error) {
 	o, err := definition(raw)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func outerPrompt(server string, raw json.RawMessage, nameMax int) (*Prompt, erro
 	if err := listMember(o, "arguments"); err != nil {
 		return nil, err
 	}
-	p := &Prompt{Server: server, Name: name, Outward: OutwardName(server, name, nameMax), Raw: raw}
+	p := &Prompt{Server: server, Name: name, Outward: names.outward(server, name), Raw: raw}
 	p.Outer = withoutNulls(o, "title", "description", "arguments", "icons", "_meta").SetString("name", p.Outward).Bytes()
 	return p, nil
 }

@@ -43,7 +43,7 @@ func TestOuterDefinition(t *testing.T) {
 		{"output schema of a list is left out", `{"name":"t","inputSchema":{"type":"object","properties":{}},"outputSchema":{"type":"array"}}`,
 			`{"name":"s_t","inputSchema":{"type":"object","properties":{}}}`},
 	} {
-		tool, _, _, err := outerTool("s", json.RawMessage(c.in), 64)
+		tool, _, _, err := outerTool("s", json.RawMessage(c.in), naming{max: 64})
 		if err != nil {
 			t.Errorf("%s: %v", c.what, err)
 			continue
@@ -212,14 +212,14 @@ func FuzzOuter(f *testing.F) {
 	f.Add([]byte(`{"name":"t","inputSchema":{"properties":{"properties":{"properties":false}},"anyOf":[{"not":true}]},"x":1e400}`))
 	f.Add([]byte(`{"name":"\ud800","inputSchema":{"type":"object","properties":null}}`))
 	f.Fuzz(func(t *testing.T, def []byte) {
-		tool, _, _, err := outerTool("s", def, 64)
+		tool, _, _, err := outerTool("s", def, naming{max: 64})
 		if err != nil {
 			return
 		}
 		if p := problems(tool.Outer); p != "" && !strings.Contains(p, "cannot unmarshal number") {
 			t.Fatalf("%s became %s: %s", def, tool.Outer, p)
 		}
-		again, _, _, err := outerTool("s", tool.Outer, 64)
+		again, _, _, err := outerTool("s", tool.Outer, naming{max: 64})
 		if err != nil {
 			t.Fatalf("%s became %s, which is refused: %v", def, tool.Outer, err)
 		}

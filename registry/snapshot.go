@@ -14,7 +14,7 @@ type Tool struct {
 	Server       string // server id
 	Name         string // original name
 	Outward      string // what clients see: [A-Za-z0-9_-], ≤ catalog.name_max
-	Identifier   string // Outward as a JavaScript identifier, injective
+	Identifier   string // OutwardName as a JavaScript identifier, injective
 	Member       string // JavaScript identifier unique within the server, for <server>.<tool>()
 	Title        string
 	Description  string
@@ -54,6 +54,7 @@ type Template struct {
 type Server struct {
 	ID           string
 	Identifier   string // id as a JavaScript identifier
+	Bare         bool   // its tools and prompts are named without its id
 	Title        string
 	Description  string // the admin's, else the server's own words, bounded
 	Instructions string
