@@ -48,8 +48,8 @@ func (a *answers) deliver(session string, m wire.Message) bool {
 func (g *Gateway) askOn(s *stream, r *request) asker {
 	session := r.sess.key
 	return func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *wire.Error) {
-		if !r.mayBeAsked(method) {
-			return nil, wire.Errorf(wire.CodeMethodNotFound, "this client does not answer %q", bounded(method, 60))
+		if !r.mayBeAsked(method, params) {
+			return nil, notAnswered(method)
 		}
 		id := "portal-" + randomID() // unguessable: only the client that was asked can answer
 		got := make(chan wire.Message, 1)
@@ -78,6 +78,11 @@ func (g *Gateway) askOn(s *stream, r *request) asker {
 			return nil, wire.Errorf(wire.CodeInternal, "the client did not answer: %v", context.Cause(ctx))
 		}
 	}
+}
+
+// notAnswered refuses a question that the client did not declare to answer.
+func notAnswered(method string) *wire.Error {
+	return wire.Errorf(wire.CodeMethodNotFound, "this client does not answer %q of this kind", bounded(method, 60))
 }
 
 // refusal is why the door did not let a call through. Nothing was sent.

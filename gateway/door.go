@@ -41,6 +41,8 @@ type crossing struct {
 	name   string      // the upstream's own name or URI
 	params wire.Object // for the upstream hop
 	header http.Header // Mcp-Param-*
+
+	approval string // that let it through; empty: it needed none
 }
 
 // callTool is the door for tools: guard, send, record. The tool has been
@@ -58,7 +60,7 @@ func (g *Gateway) callTool(ctx context.Context, p *passage, t *registry.Tool, pa
 	start := g.now()
 	result, err := g.guarded(ctx, p, t, params, args, &ev)
 	g.record(ctx, ev, start, result, err)
-	return result, err
+	return asked(result, err)
 }
 
 // guarded is callTool between its start and its audit line.
@@ -78,32 +80,37 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 		// is what is sent, whichever of two its server would have read.
 		out = out.Set("arguments", args)
 	}
-	resumed, err := g.continuation(ctx, p, t, args)
+	x := crossing{method: "tools/call", server: t.Server, name: t.Name, params: out, header: sentHeaders(t.ParamHeaders, args)}
+	if isParked(p.state) {
+		return g.guardedParked(ctx, p, x, d, ev)
+	}
+	resumed, err := g.continuation(ctx, p, x)
 	if err != nil {
 		return nil, err
 	}
 	if resumed != nil && (d.Action == writeguard.Allow || d.Action == writeguard.Approve && resumed.Approval != "") {
 		// The call was let through in an earlier round and its server asked
 		// for more input: this is the same call going on.
-		ev.Approval = resumed.Approval
-		return g.exchange(ctx, p, t, out.SetString("requestState", resumed.State), resumed.Approval, args)
+		ev.Approval, x.approval = resumed.Approval, resumed.Approval
+		x.params = out.SetString("requestState", resumed.State)
+		return g.exchange(ctx, p, x)
 	}
 	switch d.Action {
 	case writeguard.Allow:
 		if isOurState(p.state) {
-			out = out.Without("requestState", "inputResponses")
+			x.params = out.Without("requestState", "inputResponses")
 		}
-		return g.exchange(ctx, p, t, out, "", args)
+		return g.exchange(ctx, p, x)
 	case writeguard.Approve:
 		if p.req.who.Kind == auth.KindService {
 			// Its client would only answer for itself.
 			return nil, &refusal{status: "denied", message: fmt.Sprintf("Refused: %s on server %s needs a person's approval (%s), and a service token is no person. Nothing was sent. Ask the administrator for a guard rule that allows it.", t.Name, t.Server, d.Rule)}
 		}
-		id, err := g.approved(ctx, p, t, call, d, ev)
-		if err != nil {
+		if x.approval, err = g.approved(ctx, p, t, call, d, ev); err != nil {
 			return nil, err
 		}
-		return g.exchange(ctx, p, t, approvedParams(out), id, args)
+		x.params = approvedParams(out)
+		return g.exchange(ctx, p, x)
 	}
 	return nil, refusedBy(d)
 }
@@ -175,28 +182,50 @@ func (g *Gateway) stillHolds(ctx context.Context, p *passage, t *registry.Tool, 
 	return nil
 }
 
-// exchange sends a tool call that has passed the guard, and lives through the
-// rounds of a 2026-07-28 server that wants input.
-func (g *Gateway) exchange(ctx context.Context, p *passage, t *registry.Tool, params wire.Object, approval string, args json.RawMessage) (json.RawMessage, error) {
-	x := crossing{method: "tools/call", server: t.Server, name: t.Name, params: params, header: sentHeaders(t.ParamHeaders, args)}
+// guardedParked goes on with a call that its client was asked about. It was let
+// through when it began; what the rules say now counts once more.
+func (g *Gateway) guardedParked(ctx context.Context, p *passage, x crossing, d writeguard.Decision, ev *audit.Event) (json.RawMessage, error) {
+	approval, err := g.parked.approvalOf(ctx, p, x)
+	if err != nil {
+		return nil, err
+	}
+	ev.Approval, x.approval = approval, approval
+	if d.Action == writeguard.Allow || d.Action == writeguard.Approve && approval != "" {
+		return g.exchange(ctx, p, x)
+	}
+	g.parked.drop(ctx, p, x, errors.New("policy does not allow the call any more"))
+	return nil, &upstreams.CallError{Server: x.server, Tool: x.name, Sent: true, Problem: upstreams.Problem{Kind: upstreams.KindCancelled,
+		Message: fmt.Sprintf("the administrator changed the rules while the server waited for the client (%s: %s), so the call was cancelled at its server", d.Rule, trimStop(d.Reason))}}
+}
+
+// exchange sends a call that may be made, and lives through the rounds of a
+// server that wants input (2026-07-28, SEP-2322).
+func (g *Gateway) exchange(ctx context.Context, p *passage, x crossing) (json.RawMessage, error) {
+	params := x.params
 	for round := 0; ; round++ {
-		result, err := g.send(ctx, p, x)
-		if err != nil {
-			return nil, err
+		var result json.RawMessage
+		var err error
+		if round == 0 && isParked(p.state) && inRounds(x.method) {
+			result, err = g.parked.goOn(ctx, p, x)
+		} else {
+			result, err = g.send(ctx, p, x)
+		}
+		if err != nil || !inRounds(x.method) {
+			return result, err
 		}
 		requests, state, wants := inputRequired(result)
 		if !wants {
 			return result, nil
 		}
 		if p.req.modern && p.mode == writeguard.Direct {
-			if approval == "" && !wrapState(state) {
+			if x.approval == "" && !wrapState(state) {
 				return result, nil // the client answers the server's own questions
 			}
-			return g.keepContinuation(ctx, p, t, result, state, approval, args)
+			return g.keepContinuation(ctx, p, x, result, state)
 		}
 		if p.ask == nil || round >= 10 {
-			return nil, &upstreams.CallError{Server: t.Server, Tool: t.Name, Problem: upstreams.Problem{Kind: "protocol",
-				Message: "the server asks for further input, which this client cannot give in this mode"}}
+			return nil, &upstreams.CallError{Server: x.server, Tool: x.name, Problem: upstreams.Problem{Kind: upstreams.KindProtocol,
+				Message: whyNoInput(p, round)}}
 		}
 		responses, e := g.answerAll(ctx, p, requests)
 		if e != nil {
@@ -207,6 +236,17 @@ func (g *Gateway) exchange(ctx context.Context, p *passage, t *registry.Tool, pa
 			x.params = x.params.Set("requestState", state)
 		}
 	}
+}
+
+// whyNoInput says why a server that wants input gets none.
+func whyNoInput(p *passage, round int) string {
+	switch {
+	case round >= 10:
+		return "the server asks for further input again and again: given up after 10 rounds"
+	case p.mode != writeguard.Direct:
+		return "the server asks for further input, which code cannot give: call this tool directly, outside code"
+	}
+	return "the server asks for further input, and this client cannot be asked during a call: it must accept text/event-stream"
 }
 
 // inputRequired reads a result that asks for input (2026-07-28, SEP-2322).
@@ -240,12 +280,12 @@ func (g *Gateway) answerAll(ctx context.Context, p *passage, requests json.RawMe
 		if err != nil {
 			return nil, wire.Errorf(wire.CodeInternal, "the server asked for input in a form that cannot be read")
 		}
-		if m := o.String("method"); !p.req.mayBeAsked(m) {
-			return nil, wire.Errorf(wire.CodeInternal, "the server asked for %q, which this client does not answer", bounded(m, 60))
-		}
 		params := o.Get("params")
 		if params == nil {
 			params = json.RawMessage("{}")
+		}
+		if m := o.String("method"); !p.req.mayBeAsked(m, params) {
+			return nil, wire.Errorf(wire.CodeInternal, "the server asked for %q, which this client does not answer", bounded(m, 60))
 		}
 		res, e := p.ask(ctx, o.String("method"), params)
 		if e != nil {
@@ -264,16 +304,31 @@ func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMes
 		return nil, &upstreams.CallError{Server: x.server, Tool: x.name, Problem: upstreams.Problem{Kind: "connect", Message: "the server was removed or switched off by the administrator; look for another with portal_query_tools"}}
 	}
 	c := &upstreams.Call{Method: x.method, Name: x.name, Params: x.params.Bytes(), User: p.req.who.ID, Session: p.req.upstreamSession(),
-		Header: x.header, ProtocolVersion: p.req.version, ClientInfo: p.req.clientInfo, Notify: p.notify}
-	if p.mode == writeguard.Direct {
-		if p.ask != nil {
-			c.Ask = p.ask
-			c.Capabilities = p.req.caps
-		} else if p.req.modern {
-			c.Capabilities = p.req.caps
-		}
+		Header: x.header, ProtocolVersion: p.req.version, ClientInfo: p.req.clientInfo, Notify: p.notify, SessionCapabilities: p.req.caps}
+	if p.mode != writeguard.Direct {
+		c.Ask = askInCode
+		return up.Do(ctx, c)
+	}
+	c.LogLevel = p.req.level
+	switch {
+	case p.req.modern && inRounds(x.method) && p.req.answersAny() && !wire.Modern(up.Status().Protocol):
+		c.Capabilities = p.req.caps
+		return g.parked.begin(ctx, p, x, func(ctx context.Context, notify func(string, json.RawMessage), ask asker) (json.RawMessage, error) {
+			c.Notify, c.Ask = notify, ask
+			return up.Do(ctx, c)
+		})
+	case p.req.modern:
+		c.Capabilities = p.req.caps
+	case p.ask != nil:
+		c.Ask, c.Capabilities = p.ask, p.req.caps
 	}
 	return up.Do(ctx, c)
+}
+
+// askInCode refuses the questions of a server whose tool is called from code:
+// nobody reads along there who could answer for this one call.
+func askInCode(_ context.Context, method string, _ json.RawMessage) (json.RawMessage, *wire.Error) {
+	return nil, wire.Errorf(wire.CodeMethodNotFound, "%s is not available: the tool was called from code. It can ask when it is called directly", bounded(method, 60))
 }
 
 // relay is the door for what is no tool: prompts, resources, completions. They
@@ -287,10 +342,27 @@ func (g *Gateway) relay(ctx context.Context, p *passage, x crossing) (json.RawMe
 	if p.req.view.off[x.server] || !p.req.set.access.CanServer(p.req.who, x.server) {
 		err = wire.Errorf(wire.CodeInvalidParams, "unknown: %s", bounded(x.name, 120))
 	} else {
-		result, err = g.send(ctx, p, x)
+		result, err = g.relayRounds(ctx, p, x)
 	}
 	g.record(ctx, ev, start, result, err)
-	return result, err
+	return asked(result, err)
+}
+
+// relayRounds is the part of guarded that relay needs, too.
+func (g *Gateway) relayRounds(ctx context.Context, p *passage, x crossing) (json.RawMessage, error) {
+	if !inRounds(x.method) {
+		return g.send(ctx, p, x)
+	}
+	resumed, err := g.continuation(ctx, p, x)
+	switch {
+	case err != nil:
+		return nil, err
+	case resumed != nil:
+		x.params = x.params.SetString("requestState", resumed.State)
+	case isOurState(p.state):
+		x.params = x.params.Without("requestState", "inputResponses")
+	}
+	return g.exchange(ctx, p, x)
 }
 
 // event begins an audit line.
@@ -352,6 +424,7 @@ func (g *Gateway) recordRefused(ctx context.Context, r *request, method, name st
 func outcome(ctx context.Context, result json.RawMessage, err error) string {
 	var ref *refusal
 	var need *needInput
+	var input *inputNeeded
 	var call *upstreams.CallError
 	switch {
 	case err == nil && isToolError(result):
@@ -360,7 +433,7 @@ func outcome(ctx context.Context, result json.RawMessage, err error) string {
 		return "ok"
 	case errors.As(err, &ref):
 		return ref.status
-	case errors.As(err, &need):
+	case errors.As(err, &need), errors.As(err, &input):
 		return "pending"
 	case errors.As(err, &call) && call.Sent:
 		return "unknown"

@@ -67,6 +67,7 @@ type Gateway struct {
 	answers   answers
 	load      *load
 	away      *elsewhere
+	parked    *parking
 	policy    atomic.Pointer[settings]
 	calls     inflight
 	drainOnce sync.Once
@@ -124,6 +125,7 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 	g.listeners = newListeners(g)
 	g.runs = newRuns(g)
 	g.carry(ctx)
+	g.parked = newParking(ctx, g)
 	opt.Registry.Subscribe(func(old, now *registry.Snapshot) {
 		g.logWarnings(old, now)
 		g.listeners.wake("")
@@ -214,6 +216,7 @@ func (g *Gateway) Close(ctx context.Context) {
 	g.drainOnce.Do(func() {
 		g.stop()
 		g.calls.drain(ctx)
+		g.parked.close()
 		g.runs.close()
 	})
 }

@@ -151,12 +151,10 @@ func serverSentence(v *view, n int) string {
 	return s
 }
 
-var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
-
 func (g *Gateway) setLevel(ctx context.Context, r *request) (json.RawMessage, *wire.Error) {
 	level := r.params.String("level")
-	if !slices.Contains(logLevels, level) {
-		return nil, wire.Errorf(wire.CodeInvalidParams, "unknown log level %q: use one of %s", bounded(level, 40), strings.Join(logLevels, ", "))
+	if wire.LogRank(level) < 0 {
+		return nil, wire.Errorf(wire.CodeInvalidParams, "unknown log level %q: use one of %s", bounded(level, 40), strings.Join(wire.LogLevels(), ", "))
 	}
 	if r.sess != nil {
 		g.sessions.update(ctx, r.sess, func(rec *sessionRecord) { rec.Level = level })
@@ -185,7 +183,7 @@ func (r *request) wantsLog(params json.RawMessage) bool {
 	if err != nil {
 		return false
 	}
-	return slices.Index(logLevels, o.String("level")) >= slices.Index(logLevels, r.level)
+	return wire.LogRank(o.String("level")) >= wire.LogRank(r.level)
 }
 
 // toolsCall calls a tool of the portal or of an upstream.

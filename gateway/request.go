@@ -153,14 +153,33 @@ func approvedParams(params wire.Object) wire.Object {
 
 // mayBeAsked reports whether a server may put this request to the client: only
 // what the client declared that it answers.
-func (r *request) mayBeAsked(method string) bool {
+func (r *request) mayBeAsked(method string, params json.RawMessage) bool {
 	switch method {
 	case "elicitation/create":
-		return r.can("elicitation")
+		form, url := r.elicits()
+		if o, err := wire.ParseObject(params); err == nil && o.String("mode") == "url" {
+			return url
+		}
+		return form
 	case "sampling/createMessage":
-		return r.can("sampling")
+		o, err := wire.ParseObject(params)
+		if err != nil || o.Get("tools") == nil && o.Get("toolChoice") == nil {
+			return r.can("sampling")
+		}
+		caps, err := wire.ParseObject(r.caps)
+		if err != nil {
+			return false
+		}
+		sampling, err := wire.ParseObject(caps.Get("sampling"))
+		return err == nil && sampling.Get("tools") != nil
 	case "roots/list":
 		return r.can("roots")
 	}
 	return false
+}
+
+// answersAny reports whether there is anything that a server may ask the
+// client.
+func (r *request) answersAny() bool {
+	return r.can("elicitation") || r.can("sampling") || r.can("roots")
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/wire"
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
@@ -20,9 +19,10 @@ import (
 // that any replica can serve the retry, and taken once.
 type round struct {
 	User     string `json:"user"`
+	Method   string `json:"method"`
 	Server   string `json:"server"`
-	Tool     string `json:"tool"`
-	Hash     string `json:"hash"` // of the canonical arguments
+	Name     string `json:"name"`
+	Hash     string `json:"hash"` // of what the call is about
 	Approval string `json:"approval"`
 	State    string `json:"state"` // the server's own requestState
 }
@@ -44,20 +44,20 @@ func isOurState(s string) bool {
 
 // continuation takes the round that a retry names. Nil without an error: there
 // is none, the call begins anew.
-func (g *Gateway) continuation(ctx context.Context, p *passage, t *registry.Tool, args json.RawMessage) (*round, error) {
+func (g *Gateway) continuation(ctx context.Context, p *passage, x crossing) (*round, error) {
 	id, ok := strings.CutPrefix(p.state, roundPrefix)
 	if !ok {
 		return nil, nil
 	}
 	raw, found, err := g.opt.Store.Take(ctx, "round:"+id)
 	if err != nil {
-		return nil, fmt.Errorf("read the earlier round of %s on server %s: %w", t.Name, t.Server, err)
+		return nil, fmt.Errorf("read the earlier round of %s on server %s: %w", x.name, x.server, err)
 	}
 	var r round
 	if !found || json.Unmarshal(raw, &r) != nil {
 		return nil, nil
 	}
-	if r.User != p.req.who.ID || r.Server != t.Server || r.Tool != t.Name || r.Hash != argumentsHash(args) {
+	if r.User != p.req.who.ID || r.Method != x.method || r.Server != x.server || r.Name != x.name || r.Hash != x.hash() {
 		return nil, nil
 	}
 	return &r, nil
@@ -65,12 +65,12 @@ func (g *Gateway) continuation(ctx context.Context, p *passage, t *registry.Tool
 
 // keepContinuation stores the round and puts its id in place of the server's
 // requestState.
-func (g *Gateway) keepContinuation(ctx context.Context, p *passage, t *registry.Tool, result, state json.RawMessage, approval string, args json.RawMessage) (json.RawMessage, error) {
-	r := round{User: p.req.who.ID, Server: t.Server, Tool: t.Name, Hash: argumentsHash(args), Approval: approval}
+func (g *Gateway) keepContinuation(ctx context.Context, p *passage, x crossing, result, state json.RawMessage) (json.RawMessage, error) {
+	r := round{User: p.req.who.ID, Method: x.method, Server: x.server, Name: x.name, Hash: x.hash(), Approval: x.approval}
 	_ = json.Unmarshal(state, &r.State)
 	id := randomID()
 	if err := g.opt.Store.Set(ctx, "round:"+id, wire.Encode(r), roundFor); err != nil {
-		return nil, fmt.Errorf("keep the round of %s on server %s: %w", t.Name, t.Server, err)
+		return nil, fmt.Errorf("keep the round of %s on server %s: %w", x.name, x.server, err)
 	}
 	o, err := wire.ParseObject(result)
 	if err != nil {
@@ -79,11 +79,25 @@ func (g *Gateway) keepContinuation(ctx context.Context, p *passage, t *registry.
 	return o.SetString("requestState", roundPrefix+id).Bytes(), nil
 }
 
-func argumentsHash(args json.RawMessage) string {
-	canon, err := writeguard.Canonical(args)
+// hash tells one call from another with the same name: by its arguments, or by
+// all that is asked for where there are none.
+func (x crossing) hash() string {
+	subject := x.params.Get("arguments")
+	if x.method != "tools/call" {
+		subject = x.params.Without("_meta", "requestState", "inputResponses").Bytes()
+	} else if subject == nil {
+		subject = json.RawMessage("{}")
+	}
+	canon, err := writeguard.Canonical(subject)
 	if err != nil {
-		canon = bytes.TrimSpace(args)
+		canon = bytes.TrimSpace(subject)
 	}
 	h := sha256.Sum256(canon)
 	return hex.EncodeToString(h[:])
+}
+
+// inRounds reports whether a server may answer a method with input_required
+// (2026-07-28, basic/patterns/mrtr, "Supported requests").
+func inRounds(method string) bool {
+	return method == "tools/call" || method == "prompts/get" || method == "resources/read"
 }

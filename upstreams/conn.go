@@ -24,6 +24,8 @@ type conn interface {
 	why() error
 	// busy is the number of calls in flight.
 	busy() int
+	// base is what all kinds of conn have in common.
+	base() *session
 	// close ends the session, politely as far as ctx allows, and returns when
 	// nothing of it is left.
 	close(ctx context.Context)
@@ -81,6 +83,9 @@ type session struct {
 
 	notices atomic.Int32 // being sent, by nobody who waits
 
+	levelMu sync.Mutex
+	level   string // of messages, as the server was told last; "": never
+
 	lostOnce sync.Once
 	lostCh   chan struct{}
 	lostErr  error
@@ -96,6 +101,7 @@ func (s *session) hello() *hello         { return s.hi }
 func (s *session) setHello(h *hello)     { s.hi = h }
 func (s *session) lost() <-chan struct{} { return s.lostCh }
 func (s *session) busy() int             { return s.inflight.len() }
+func (s *session) base() *session        { return s }
 
 func (s *session) why() error {
 	select {

@@ -90,13 +90,13 @@ func (l *live) ask(m wire.Message, reply func(wire.Message)) {
 		defer l.watch.release()
 		defer cancel()
 		res, e := l.x.Ask(ctx, m.Method, m.Params)
-		withdrawn := ctx.Err() != nil
+		withdrawn := ctx.Err() != nil && l.watch.ctx.Err() == nil
 		l.mu.Lock()
 		delete(l.asks, key)
 		l.mu.Unlock()
 		switch {
-		case withdrawn && e == nil && res == nil:
-			return
+		case withdrawn:
+			return // the server does not want to know any more
 		case e != nil:
 			reply(wire.Message{ID: m.ID, Error: e})
 		case res == nil:
@@ -249,6 +249,9 @@ func request(c *Call, id int64, version string, info json.RawMessage) (body []by
 		set[wire.MetaProtocolVersion] = wire.Quote(version)
 		set[wire.MetaClientInfo] = info
 		set[wire.MetaClientCapabilities] = caps
+		if c.LogLevel != "" {
+			set[wire.MetaLogLevel] = wire.Quote(c.LogLevel)
+		}
 	} else {
 		for _, key := range []string{wire.MetaProtocolVersion, wire.MetaClientInfo, wire.MetaClientCapabilities, wire.MetaLogLevel} {
 			set[key] = nil // of the client's hop

@@ -10,7 +10,7 @@ import (
 // slotKey says whose session it is. A user is part of every key.
 type slotKey struct {
 	user, session string
-	caps          string // of clients without a portal session
+	caps          string // of the client, as the server was told
 }
 
 // pool keeps the sessions that must not be shared between users: one per key,

@@ -87,7 +87,7 @@ func newServer(cfg config.Server, opts *Options, changed func()) *server {
 				opts.OnNotification(cfg.ID, c.User, c.Session, method, params)
 			}
 		}
-		return s.dial(ctx, *t, info, c.Capabilities, true, notify)
+		return s.dial(ctx, *t, info, c.sessionCapabilities(), true, notify)
 	})
 	s.loop, s.stopLoop = context.WithCancel(context.Background())
 	return s
@@ -177,6 +177,7 @@ func (s *server) call(ctx context.Context, c *Call) (json.RawMessage, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.setLevel(ctx, cn, c.LogLevel)
 		res, err := cn.do(ctx, x)
 		release()
 		ce, failed := err.(*CallError)
@@ -242,15 +243,14 @@ func trimServer(msg, id string) string {
 
 // keyFor is the key of the session that a call must use. A child process
 // serves all sessions of its user; elsewhere a session serves one portal
-// session, or one user with one set of capabilities.
+// session. Either was told once what its client can be asked, so clients that
+// differ in that do not share one.
 func (s *server) keyFor(c *Call, transport string) slotKey {
-	switch {
-	case transport == transportStdio:
-		return slotKey{user: c.User}
-	case c.Session != "":
-		return slotKey{user: c.User, session: c.Session}
+	k := slotKey{user: c.User, caps: string(c.sessionCapabilities())}
+	if transport != transportStdio {
+		k.session = c.Session
 	}
-	return slotKey{user: c.User, caps: string(c.Capabilities)}
+	return k
 }
 
 // enter counts a call in; false when this generation takes no more.

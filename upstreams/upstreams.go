@@ -21,6 +21,10 @@ type Call struct {
 	ProtocolVersion string          // of the client's hop
 	ClientInfo      json.RawMessage // as the client said; nil: the portal's own
 	Capabilities    json.RawMessage // client capabilities that may be used during this call; nil: none
+	// SessionCapabilities are what a session that is begun for this call declares,
+	// whatever this one call may use. Nil: Capabilities.
+	SessionCapabilities json.RawMessage
+	LogLevel            string // least level of messages wanted; "": the client named none
 
 	// Notify gets notifications that belong to this call (progress under the
 	// caller's own token, messages), in order, before Do returns.
