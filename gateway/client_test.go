@@ -99,7 +99,8 @@ type answer struct {
 	Status int
 	Type   string // media type
 	Raw    string
-	Err    error // the request came to no end
+	Err    error    // the request came to no end
+	Notes  []string // notifications before it, as they came
 
 	Error  *wire.Error `json:"error"`
 	Result struct {
@@ -244,6 +245,8 @@ func (c *client) doAs(ctx context.Context, id, method, params string, header map
 			return a
 		case m.IsRequest() && on != nil:
 			on(question{c, m.ID, m.Method, m.Params})
+		case m.IsNotification():
+			a.Notes = append(a.Notes, data)
 		}
 	}
 	if a.Err = sc.Err(); a.Err == nil {

@@ -32,6 +32,7 @@ import (
 var worker string
 
 func TestMain(m *testing.M) {
+	upstreamtest.RunChild()
 	dir, err := os.MkdirTemp("", "mcp-portal-gateway-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -31,6 +31,7 @@ type Child struct {
 	Starts       string // file that gets one line per start, with the pid
 	NoSuchTools  bool   // tools/list fails
 	SpawnSleeper bool   // starts a grandchild that holds the pipes open
+	Full         bool   // is a Full server instead, whose tools replace these
 }
 
 // Server is the configuration of the child.
@@ -91,6 +92,9 @@ func (c Child) run() int {
 		}
 	}
 	time.Sleep(time.Duration(c.DelayStart) * time.Millisecond)
+	if c.Full {
+		return runFull(c.Modern)
+	}
 	s := &childState{Child: c, asked: make(chan wire.Message, 1)}
 	for _, n := range []string{"echo", "pid", "env", "stderr", "sleep", "exit", "progress", "big", "idfirst", "garbage", "ask", "add"} {
 		s.tools = append(s.tools, Tool(n))
@@ -206,5 +210,29 @@ func (s *childState) call(m wire.Message) {
 		s.result(m, text("added"))
 	default:
 		s.result(m, `{"content":[],"structuredContent":{"params":`+string(m.Params)+`}}`)
+	}
+}
+
+// runFull is a Full server on stdin and stdout.
+func runFull(modern bool) int {
+	var mu sync.Mutex
+	out := func(msg string) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = io.WriteString(os.Stdout, msg+"\n")
+	}
+	s := NewFull(modern).Session(out)
+	r := bufio.NewReader(os.Stdin)
+	for {
+		line, err := r.ReadBytes('\n')
+		if err != nil {
+			return 0
+		}
+		m, err := wire.ParseMessage(line)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bad line", err)
+			continue
+		}
+		pass(s, m, out, nil)
 	}
 }
