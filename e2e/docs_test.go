@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -55,9 +58,54 @@ func TestReadmeExamples(t *testing.T) {
 	}
 }
 
+// What the documents tell clients to start is an MCP server.
+func TestStdioExamples(t *testing.T) {
+	p := demo(t)
+	found := 0
+	for _, file := range []string{"../README.md", "../docs/stdio.md"} {
+		doc, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var starts [][]string
+		for _, m := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(doc, -1) {
+			type start struct {
+				Command string
+				Args    []string
+			}
+			var c struct{ McpServers, Servers map[string]start }
+			if err := json.Unmarshal(m[1], &c); err != nil {
+				t.Fatalf("%s: %v in %s", file, err, m[1])
+			}
+			for _, s := range append(slices.Collect(maps.Values(c.McpServers)), slices.Collect(maps.Values(c.Servers))...) {
+				starts = append(starts, append([]string{s.Command}, s.Args...))
+			}
+		}
+		for _, m := range regexp.MustCompile(`(?m)(?:^echo .*\| |-- )(mcp-portal stdio .*)$`).FindAllStringSubmatch(string(doc), -1) {
+			starts = append(starts, strings.Fields(m[1]))
+		}
+		found += len(starts)
+		for _, args := range starts {
+			i := slices.Index(args, "--url")
+			if args[0] != "mcp-portal" || args[1] != "stdio" || i < 0 {
+				t.Fatalf("%s: %q", file, args)
+			}
+			args[i+1] = p.URL
+			c := startPipes(t, nil, args[2:]...)
+			c.send(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
+			c.expect(`"name":"portal_`)
+			_ = c.in.Close()
+			c.exit()
+		}
+	}
+	if found != 6 {
+		t.Errorf("%d examples found", found)
+	}
+}
+
 // --help of every command teaches: what it does and an example.
 func TestHelp(t *testing.T) {
-	for _, c := range []string{"", "serve", "check", "tools", "call", "demo", "token", "schema", "version"} {
+	for _, c := range []string{"", "serve", "check", "tools", "call", "demo", "stdio", "token", "schema", "version"} {
 		args := append(strings.Fields(c), "--help")
 		out, err := exec.Command(binary, args...).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "Usage:") || !strings.Contains(string(out), "mcp-portal") {

@@ -148,7 +148,7 @@ func (r *request) readModern(meta wire.Object) (int, *wire.Error) {
 			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header says %q, the body says %q: they must be equal", wire.HeaderMethod, bounded(m, 60), r.msg.Method)
 		}
 	}
-	if key := nameKey(r.msg.Method); key != "" {
+	if key := wire.NameMember(r.msg.Method); key != "" {
 		got, err := wire.DecodeHeaderValue(r.header.Get(wire.HeaderName))
 		want := r.params.String(key)
 		switch {
@@ -172,17 +172,6 @@ func unsupported(version string) *wire.Error {
 	e := wire.Errorf(wire.CodeUnsupportedVersion, "protocol version %q is not supported here: use one of %s", bounded(version, 40), strings.Join(wire.SupportedVersions(), ", "))
 	e.Data = wire.Encode(map[string]any{"supported": wire.SupportedVersions(), "requested": bounded(version, 40)})
 	return e
-}
-
-// nameKey is the member of params that Mcp-Name repeats.
-func nameKey(method string) string {
-	switch method {
-	case "tools/call", "prompts/get":
-		return "name"
-	case "resources/read":
-		return "uri"
-	}
-	return ""
 }
 
 // readLegacy finds the session of a 2025 message. Requests without a session

@@ -76,6 +76,18 @@ func plainHeaderValue(s string) bool {
 	return !strings.HasPrefix(s, base64Open) || !strings.HasSuffix(s, base64Close)
 }
 
+// NameMember is the member of params that the Mcp-Name header repeats; "" for
+// methods that have none (2026-07-28, basic/transports, "Standard headers").
+func NameMember(method string) string {
+	switch method {
+	case "tools/call", "prompts/get":
+		return "name"
+	case "resources/read":
+		return "uri"
+	}
+	return ""
+}
+
 // SetRequestHeaders sets the headers that the version asks for on a request
 // that carries one message. Version "" is before negotiation: none are set.
 // Method is empty for responses, name for methods that have none.

@@ -40,70 +40,90 @@ func (t *target) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&t.url, "url", "", "address of a running portal (default $MCP_PORTAL_URL, else http://127.0.0.1:8080/mcp)")
 	f.StringVar(&t.token, "token", os.Getenv("MCP_PORTAL_TOKEN"), "bearer token for --url (default $MCP_PORTAL_TOKEN)")
-	f.StringVarP(&t.config, "config", "c", "", "configuration file: a portal is started for this command, on loopback, with a store of its own")
+	f.StringVarP(&t.config, "config", "c", "", "configuration file: a portal is started for this command, which nobody else can reach, with a store of its own")
 	f.StringVar(&t.user, "user", "", "with --config: act as this user: a principal id (<issuer>|<subject>), an e-mail address, or svc:<id> of a service token")
 	f.StringSliceVar(&t.groups, "groups", nil, "with --config: the user's groups")
 	f.DurationVar(&t.wait, "wait", 20*time.Second, "with --config: how long to wait for servers to be ready")
 }
 
-// connect returns a session in the given mode, and a function that ends it and
-// whatever was started for it.
-func (t *target) connect(ctx context.Context, query string) (*mcp.ClientSession, func(), error) {
+// reached is a portal that a command can talk to.
+type reached struct {
+	address string // of the MCP endpoint
+	query   string // that was given with the address
+	via     http.RoundTripper
+	end     func() // ends what was started for it
+}
+
+// reach finds the portal, or starts one. pages are wanted by commands that live
+// long enough for a person to open the address of an approval.
+func (t *target) reach(ctx context.Context, pages bool) (*reached, error) {
 	switch {
 	case t.url != "" && t.config != "":
-		return nil, nil, errors.New("give --url or --config, not both")
+		return nil, errors.New("give --url or --config, not both")
 	case t.config != "":
+		p, via, err := t.start(ctx, pages)
+		if err != nil {
+			return nil, err
+		}
+		return &reached{address: "http://" + privateHost + "/mcp", via: bearer{t.token, via}, end: func() { p.close(time.Second) }}, nil
 	case t.user != "" || len(t.groups) > 0:
-		return nil, nil, errors.New("--user and --groups need --config: a running portal knows you by your token")
+		return nil, errors.New("--user and --groups need --config: a running portal knows you by your token")
 	case t.url == "":
 		if t.url = os.Getenv("MCP_PORTAL_URL"); t.url == "" {
 			t.url = "http://127.0.0.1:8080/mcp"
 		}
 	}
-	end := func() {}
-	address := t.url
-	if t.config != "" {
-		p, err := t.start(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		end = func() { p.close(time.Second) }
-		address = endpoint(p.cfg)
-	}
-	u, err := url.Parse(address)
+	u, err := url.Parse(t.url)
 	if err != nil {
-		end()
-		return nil, nil, fmt.Errorf("--url: %w", err)
+		return nil, fmt.Errorf("--url: %w", err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("--url: %q is not an address such as https://portal.example.com/mcp", t.url)
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/mcp"
 	}
-	u.RawQuery = query
-	client := mcp.NewClient(&mcp.Implementation{Name: "mcp-portal-cli", Version: version}, askOnTerminal())
-	s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: u.String(), HTTPClient: &http.Client{Transport: bearer{t.token}}, DisableStandaloneSSE: true}, nil)
+	r := &reached{query: u.RawQuery, via: bearer{t.token, http.DefaultTransport}, end: func() {}}
+	u.RawQuery, u.Fragment = "", ""
+	r.address = u.String()
+	return r, nil
+}
+
+// connect returns a session in the given mode, and a function that ends it and
+// whatever was started for it.
+func (t *target) connect(ctx context.Context, query string) (*mcp.ClientSession, func(), error) {
+	r, err := t.reach(ctx, false)
 	if err != nil {
-		end()
+		return nil, nil, err
+	}
+	client := mcp.NewClient(&mcp.Implementation{Name: "mcp-portal-cli", Version: version}, askOnTerminal())
+	s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: r.address + "?" + query, HTTPClient: &http.Client{Transport: r.via}, DisableStandaloneSSE: true}, nil)
+	if err != nil {
+		r.end()
 		if strings.Contains(err.Error(), "Unauthorized") {
-			return nil, nil, fmt.Errorf("the portal at %s wants a token: give --token or set MCP_PORTAL_TOKEN", address)
+			return nil, nil, fmt.Errorf("the portal at %s wants a token: give --token or set MCP_PORTAL_TOKEN", r.address)
 		}
 		var op *net.OpError
 		if errors.As(err, &op) && t.config == "" {
-			return nil, nil, fmt.Errorf("no portal answers at %s: start one (mcp-portal demo), name it with --url, or give --config: %w", address, err)
+			return nil, nil, fmt.Errorf("no portal answers at %s: start one (mcp-portal demo), name it with --url, or give --config: %w", r.address, err)
 		}
-		return nil, nil, fmt.Errorf("connect to the portal at %s: %w", address, err)
+		return nil, nil, fmt.Errorf("connect to the portal at %s: %w", r.address, err)
 	}
-	return s, func() { _ = s.Close(); end() }, nil
+	return s, func() { _ = s.Close(); r.end() }, nil
 }
 
 // bearer adds the token, if there is one.
-type bearer struct{ token string }
+type bearer struct {
+	token string
+	via   http.RoundTripper
+}
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.token != "" {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+b.token)
 	}
-	return http.DefaultTransport.RoundTrip(r)
+	return b.via.RoundTrip(r)
 }
 
 // askOnTerminal lets the person at a terminal approve what a command wants to
@@ -163,33 +183,55 @@ func (t *target) actAs(own *config.Config) error {
 }
 
 // start runs a portal for one command: the file's servers and policy, but a
-// temporary store, a free loopback port, and one user as whom to act.
-func (t *target) start(ctx context.Context) (*portal, error) {
+// temporary store, no port, and one user as whom to act. The transport is the
+// only way to it.
+func (t *target) start(ctx context.Context, pages bool) (_ *portal, _ *http.Transport, err error) {
 	cfg, err := config.Load(t.config)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	dir, err := os.MkdirTemp("", "mcp-portal-cli-")
 	if err != nil {
-		return nil, fmt.Errorf("make a temporary directory: %w", err)
+		return nil, nil, fmt.Errorf("make a temporary directory: %w", err)
 	}
-	ln, err := listen("127.0.0.1:0")
-	if err != nil {
-		return nil, err
+	undo := []func(){func() { _ = os.RemoveAll(dir) }}
+	cleanup := func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
 	}
+	defer func() {
+		if err != nil {
+			cleanup()
+		}
+	}()
 	own := *cfg
-	own.Listen, own.URL = ln.Addr().String(), ""
+	own.Listen, own.URL = privateHost, ""
 	own.Store = config.Store{File: dir + "/portal.db"}
-	if err := t.actAs(&own); err != nil {
-		return nil, err
+	var open net.Listener
+	if pages {
+		if open, err = listen("127.0.0.1:0"); err != nil {
+			return nil, nil, err
+		}
+		undo = append(undo, func() { _ = open.Close() })
+		own.Listen = open.Addr().String()
 	}
+	if err := t.actAs(&own); err != nil {
+		return nil, nil, err
+	}
+	ln := newPrivate()
 	p, err := start(ctx, &own, ln, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p.cleanup = func() { _ = os.RemoveAll(dir) }
+	via := ln.transport()
+	undo = append(undo, via.CloseIdleConnections)
+	if pages {
+		undo = append(undo, approvalPages(open, p.gateway.Handler()))
+	}
+	p.cleanup = cleanup
 	p.waitReady(ctx, t.wait)
-	return p, nil
+	return p, via, nil
 }
 
 // waitReady waits until every server is listed or has failed, at most so long.

@@ -8,5 +8,10 @@
 //	tools.go     tools: what a user sees
 //	call.go      call: one tool, or a script
 //	check.go     check: validate a configuration
+//	private.go   how only this process reaches a portal started for it
+//	stdio.go     stdio: a client that only starts programs
+//	relay.go     what passes between standard input and output and a portal
+//	relaypost.go one message to the portal, and what to make of its answer
+//	relaysession.go  the session of the 2025 revisions, streams of notices
 //	token.go     token: make a service token
 package main

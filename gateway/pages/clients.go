@@ -56,8 +56,9 @@ func clients(name, address string) []Client {
 	type local struct {
 		Command string   `json:"command"`
 		Args    []string `json:"args"`
+		Env     any      `json:"env,omitempty"`
 	}
-	bridge := local{"npx", []string{"-y", "mcp-remote", address}}
+	bridge := local{"npx", []string{"-y", "mcp-remote", address}, nil}
 	if strings.HasPrefix(address, "http:") {
 		bridge.Args = append(bridge.Args, "--allow-http")
 	}
@@ -88,7 +89,9 @@ func clients(name, address string) []Client {
 			{"As JSON", indented(map[string]any{"mcpServers": map[string]any{name: remote{"http", address}}})},
 		}},
 		{ID: "stdio", Name: "Clients that only start programs", Blocks: []Block{
-			{"Through mcp-remote, which needs Node.js", indented(map[string]any{"mcpServers": map[string]any{name: bridge}})},
+			{"Through mcp-remote, which signs in with the browser and needs Node.js", indented(map[string]any{"mcpServers": map[string]any{name: bridge}})},
+			{"Through the portal's own program, with a service token", indented(map[string]any{"mcpServers": map[string]any{name: local{
+				"mcp-portal", []string{"stdio", "--url", address}, map[string]string{"MCP_PORTAL_TOKEN": "mcpp_st_..."}}}})},
 		}},
 	}
 }

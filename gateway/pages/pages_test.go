@@ -218,10 +218,11 @@ func TestClients(t *testing.T) {
 		links[c.ID] = string(c.Link)
 	}
 	for key, path := range map[string][]string{
-		"cursor In ~/.cursor/mcp.json":                  {"mcpServers", "demo", "url"},
-		"vs-code Or in .vscode/mcp.json":                {"servers", "demo", "url"},
-		"other As JSON":                                 {"mcpServers", "demo", "url"},
-		"stdio Through mcp-remote, which needs Node.js": {"mcpServers", "demo", "args"},
+		"cursor In ~/.cursor/mcp.json":   {"mcpServers", "demo", "url"},
+		"vs-code Or in .vscode/mcp.json": {"servers", "demo", "url"},
+		"other As JSON":                  {"mcpServers", "demo", "url"},
+		"stdio Through mcp-remote, which signs in with the browser and needs Node.js": {"mcpServers", "demo", "args"},
+		"stdio Through the portal's own program, with a service token":                {"mcpServers", "demo", "args"},
 	} {
 		var v any
 		if err := json.Unmarshal([]byte(blocks[key]), &v); err != nil {
@@ -231,7 +232,7 @@ func TestClients(t *testing.T) {
 			v = v.(map[string]any)[p]
 		}
 		if args, ok := v.([]any); ok {
-			if len(args) != 4 || args[2] != address || args[3] != "--allow-http" {
+			if !slices.Equal(args, []any{"-y", "mcp-remote", address, "--allow-http"}) && !slices.Equal(args, []any{"stdio", "--url", address}) {
 				t.Errorf("%s: %v", key, args)
 			}
 		} else if v != address {
