@@ -18,7 +18,11 @@ setup:
 test: setup
 	./hack/test
 
+# The official conformance suite alone, with its table of results.
+conformance: setup
+	PATH="$$PWD/e2e/npm/node_modules/node/bin:$$PATH" $(GO) test ./e2e -count=1 -run 'TestConformance$$' -v | grep -v '^ *\(===\|---\)'
+
 bench:
 	$(GO) test -run '^$$' -bench . -benchtime 1s ./codemode/... ./registry/... ./writeguard/...
 
-.PHONY: build run setup test bench
+.PHONY: build run setup test conformance bench
