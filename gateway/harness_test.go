@@ -92,8 +92,8 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// start brings up a portal with a configuration, of which name, listener,
-// store and, unless given, audit and auth are filled in. ORIGIN in it becomes
+// start brings up a portal with a configuration, of which name, listener and,
+// unless given, store, audit and auth are filled in. ORIGIN in it becomes
 // the portal's origin. wrap, if not nil, stands before the store.
 func start(t *testing.T, yaml string, wrap func(store.Store) store.Store) *portal {
 	t.Helper()
@@ -155,7 +155,10 @@ func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store)
 func (p *portal) parse(yaml string) *config.Config {
 	p.t.Helper()
 	yaml = strings.ReplaceAll(yaml, "ORIGIN", p.url)
-	full := "name: Test\nlisten: " + strings.TrimPrefix(p.url, "http://") + "\nstore: {file: " + filepath.Join(p.dir, "portal.db") + "}\n" + yaml
+	full := "name: Test\nlisten: " + strings.TrimPrefix(p.url, "http://") + "\n" + yaml
+	if !strings.Contains(yaml, "store:") {
+		full += "\nstore: {file: " + filepath.Join(p.dir, "portal.db") + "}\n"
+	}
 	if !strings.Contains(yaml, "audit:") {
 		full += "\naudit: {file: " + p.audit + "}\n"
 	}
