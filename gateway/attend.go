@@ -71,7 +71,7 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 		case <-ctx.Done():
 			x.cancel(context.Cause(ctx))
 			<-x.done
-			g.runs.forget(x)
+			g.runs.forget(x, "it was cancelled by its client")
 			return toolError("The run was cancelled." + x.madeSentence()), nil
 		}
 	}
@@ -112,7 +112,7 @@ func (g *Gateway) askInRun(ctx context.Context, r *request, a *writeguard.Approv
 
 // finished is the answer for a run that has ended; the run is then forgotten.
 func (g *Gateway) finished(r *request, x *run) json.RawMessage {
-	g.runs.forget(x)
+	g.runs.forget(x, "it has ended and its result was given")
 	if x.err != nil {
 		return toolError(g.errorText(x.err) + x.madeSentence())
 	}

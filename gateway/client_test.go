@@ -165,7 +165,15 @@ type question struct {
 
 // reply answers it with a result.
 func (q question) reply(result string) *http.Response {
-	resp, _ := q.c.p.post(q.c.query, `{"jsonrpc":"2.0","id":`+string(q.ID)+`,"result":`+result+`}`, q.c.headers("", ""))
+	p := q.c.p
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	resp, err := p.open(ctx, q.c.query, `{"jsonrpc":"2.0","id":`+string(q.ID)+`,"result":`+result+`}`, q.c.headers("", ""))
+	if err != nil && p.stopping.Load() {
+		return nil // the answer arrived, its 202 did not: the test is over
+	}
+	p.must(err)
+	resp.Body.Close()
 	return resp
 }
 

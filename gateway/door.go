@@ -92,7 +92,7 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 		// The call was let through in an earlier round and its server asked
 		// for more input: this is the same call going on.
 		ev.Approval, x.approval = resumed.Approval, resumed.Approval
-		x.params = out.SetString("requestState", resumed.State)
+		x.params = resumed.params(out)
 		return g.exchange(ctx, p, x)
 	}
 	switch d.Action {
@@ -358,7 +358,7 @@ func (g *Gateway) relayRounds(ctx context.Context, p *passage, x crossing) (json
 	case err != nil:
 		return nil, err
 	case resumed != nil:
-		x.params = x.params.SetString("requestState", resumed.State)
+		x.params = resumed.params(x.params)
 	case isOurState(p.state):
 		x.params = x.params.Without("requestState", "inputResponses")
 	}

@@ -14,7 +14,7 @@ import (
 // replica is passed on over the bus and its result comes back the same way:
 //
 //	resume       to all: who holds this run?
-//	resume-ack   from the holder: I do, wait
+//	resume-ack   from the holder, again and again: I do, wait
 //	resume-done  from the holder: the result of the call
 //	resume-quit  to all: the client went away
 
@@ -35,8 +35,14 @@ type elsewhere struct {
 	served map[string]context.CancelCauseFunc
 }
 
-// ackPatience is how long the holder of a run has to say that it is there.
-const ackPatience = 3 * time.Second
+const (
+	// The holder of a run says so often that it is there; silent for so long,
+	// it is taken for gone.
+	ackEvery    = time.Second
+	ackPatience = 5 * time.Second
+	// A result is sent again so often while the bus is away.
+	doneTries = 30
+)
 
 // resumeElsewhere passes a resume on. It reports false when no other replica
 // holds the run.
@@ -70,7 +76,7 @@ func (g *Gateway) resumeElsewhere(ctx context.Context, r *request, id string) (j
 			if n.Kind == "resume-done" {
 				return n.Body, true
 			}
-			patience.Stop()
+			patience.Reset(ackPatience)
 		case <-patience.C:
 			return nil, false
 		case <-ctx.Done():
@@ -113,32 +119,67 @@ func (g *Gateway) carry(ctx context.Context) {
 		if x == nil && err == nil {
 			return // another replica's
 		}
-		go g.serveResume(ctx, c, x, err)
+		// Known before the next note is read: that may call it off.
+		serving, cancel := context.WithCancelCause(ctx)
+		g.away.mu.Lock()
+		g.away.served[c.Reply] = cancel
+		g.away.mu.Unlock()
+		go func() {
+			defer func() {
+				cancel(nil)
+				g.away.mu.Lock()
+				delete(g.away.served, c.Reply)
+				g.away.mu.Unlock()
+			}()
+			g.serveResume(serving, c, x, err)
+		}()
 	})
 }
 
 // serveResume goes on with a run of this replica for a client of another.
 func (g *Gateway) serveResume(ctx context.Context, c carried, x *run, problem error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	g.away.mu.Lock()
-	g.away.served[c.Reply] = cancel
-	g.away.mu.Unlock()
-	defer func() {
-		g.away.mu.Lock()
-		delete(g.away.served, c.Reply)
-		g.away.mu.Unlock()
-	}()
-	tell := func(kind string, body json.RawMessage) {
-		if err := g.bus.tell(context.WithoutCancel(ctx), note{Kind: kind, Key: c.Reply, Body: body}); err != nil {
-			g.log.Warn("the result of a run could not be sent to the replica that asked for it", "error", err)
+	tell := func(kind string, body json.RawMessage) error {
+		return g.bus.tell(context.WithoutCancel(ctx), note{Kind: kind, Key: c.Reply, Body: body})
+	}
+	finish := func(body json.RawMessage) {
+		for try := 1; ; try++ {
+			err := tell("resume-done", body)
+			if err == nil {
+				return
+			}
+			if try == doneTries || ctx.Err() != nil {
+				g.log.Warn("the result of a run could not be sent to the replica that asked for it", "error", err)
+				return
+			}
+			time.Sleep(ackEvery)
 		}
 	}
 	if problem != nil {
-		tell("resume-done", toolError(problem.Error()))
+		finish(toolError(problem.Error()))
 		return
 	}
-	tell("resume-ack", nil)
+	ctx, end, err := g.calls.begin(ctx, "")
+	if err != nil {
+		g.runs.detach(x)
+		finish(toolError(err.Error()))
+		return
+	}
+	defer end()
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		t := time.NewTicker(ackEvery)
+		defer t.Stop()
+		for {
+			// Lost ones do no harm; the next is a moment away.
+			_ = tell("resume-ack", nil)
+			select {
+			case <-over:
+				return
+			case <-t.C:
+			}
+		}
+	}()
 	params, err := wire.ParseObject(c.Params)
 	if err != nil {
 		params = nil
@@ -154,5 +195,5 @@ func (g *Gateway) serveResume(ctx context.Context, c carried, x *run, problem er
 	if errors.Is(context.Cause(ctx), errCancelled) {
 		return
 	}
-	tell("resume-done", result)
+	finish(result)
 }

@@ -30,17 +30,12 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	size := r.ContentLength
-	if size < 0 {
-		size = set.cfg.Limits.Body
-	}
-	leave, err := g.load.enter(r.Context(), who.ID, set.cfg.Limits.CallsPerUser, min(size, set.cfg.Limits.Body))
+	load, err := g.load.receive(r.Context(), who.ID, r.ContentLength)
 	if err != nil {
-		w.Header().Set("Retry-After", "1")
-		fail(w, http.StatusTooManyRequests, nil, wire.Errorf(wire.CodeInternal, "%v", err))
+		tooBusy(w, nil, err)
 		return
 	}
-	defer leave()
+	defer load.leave()
 	// A client that stalls while sending must not hold the connection.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(g.now().Add(time.Minute))
@@ -55,6 +50,7 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = control.SetReadDeadline(time.Time{})
+	load.received(int64(len(body)))
 	if wire.IsBatch(body) {
 		fail(w, http.StatusBadRequest, nil, wire.Errorf(wire.CodeInvalidRequest, "batches are not supported: send each JSON-RPC message in a POST of its own"))
 		return
@@ -68,7 +64,13 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, nil, e)
 		return
 	}
-	req := &request{leave: leave, set: set, who: who, msg: msg, header: r.Header}
+	if msg.IsRequest() {
+		if err := load.request(set.cfg.Limits.CallsPerUser); err != nil {
+			tooBusy(w, msg.ID, err)
+			return
+		}
+	}
+	req := &request{leave: load.leave, set: set, who: who, msg: msg, header: r.Header}
 	if len(msg.Params) > 0 && string(msg.Params) != "null" {
 		if req.params, err = wire.ParseObject(msg.Params); err != nil {
 			fail(w, http.StatusBadRequest, msg.ID, wire.Errorf(wire.CodeInvalidParams, "params must be an object with named members"))
@@ -98,6 +100,12 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 	default:
 		g.serve(w, r, req)
 	}
+}
+
+// tooBusy answers what cannot be taken now.
+func tooBusy(w http.ResponseWriter, id json.RawMessage, err error) {
+	w.Header().Set("Retry-After", "1")
+	fail(w, http.StatusTooManyRequests, id, wire.Errorf(wire.CodeInternal, "%v", err))
 }
 
 // modeOf reads the mode from the URL. A query that cannot be read, or a
@@ -338,17 +346,24 @@ func (g *Gateway) del(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.sessionEnded(who.ID, s.key)
-	if err := g.bus.tell(r.Context(), note{Kind: "ended", Key: s.key, Body: wire.Quote(who.ID)}); err != nil {
+	g.tellEnded(who.ID, s.key)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// tellEnded tells the other replicas that a session ended.
+func (g *Gateway) tellEnded(user, key string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := g.bus.tell(ctx, note{Kind: "ended", Key: key, Body: wire.Quote(user)}); err != nil {
 		g.log.Warn("the other replicas could not be told that a session ended", "error", err)
 	}
-	w.WriteHeader(http.StatusNoContent)
 }
 
 // sessionEnded drops what this replica holds of a session. What the session
 // still does ends with it; its questions can no longer be answered.
 func (g *Gateway) sessionEnded(user, key string) {
 	g.sessions.forget(key)
-	g.calls.cancelAll(key+"\x00", errors.New("the session was ended by its client"))
+	g.calls.cancelAll(key+"\x00", errors.New("the session was ended"))
 	g.listeners.drop(key)
 	g.opt.Upstreams.CloseSession(user, key)
 }

@@ -124,7 +124,7 @@ func (g *Gateway) runCode(ctx context.Context, r *request, code string) (json.Ra
 	if r.set.cfg.Code.Mode == "off" {
 		return toolError("Code is switched off on this portal. Call one tool: give tool and arguments."), nil
 	}
-	if id, ok := strings.CutPrefix(r.params.String("requestState"), runPrefix); ok {
+	if id, ok := strings.CutPrefix(r.params.String("requestState"), runPrefix); ok && r.modern {
 		return g.resume(ctx, r, id)
 	}
 	x := g.runs.start(r, code)

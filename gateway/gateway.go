@@ -71,8 +71,9 @@ type Gateway struct {
 	policy    atomic.Pointer[settings]
 	calls     inflight
 	drainOnce sync.Once
-	stop      context.CancelFunc
-	stopped   <-chan struct{} // closed when the portal shuts down
+	stopping  context.CancelFunc // ends the streams
+	stopped   <-chan struct{}    // closed by it
+	stop      context.CancelFunc // ends what calls under way need: the bus, housekeeping
 }
 
 // settings is one configuration with what is compiled from it; a request uses
@@ -94,7 +95,8 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	g := &Gateway{opt: opt, log: opt.Log, now: opt.Now, started: opt.Now(), pages: p, stop: stop, stopped: ctx.Done()}
+	streams, stopping := context.WithCancel(ctx)
+	g := &Gateway{opt: opt, log: opt.Log, now: opt.Now, started: opt.Now(), pages: p, stop: stop, stopping: stopping, stopped: streams.Done()}
 	if err := g.SetConfig(opt.Config); err != nil {
 		stop()
 		return nil, err
@@ -105,7 +107,8 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 		ended: func(user, key string) {
 			g.listeners.drop(key)
 			g.opt.Upstreams.CloseSession(user, key)
-		}}
+		},
+		tell: g.tellEnded}
 	g.approvals = writeguard.NewApprovals(opt.Store, opt.Log, writeguard.Options{Expires: opt.Config.Guard.ApprovalExpires, Now: opt.Now})
 	g.load = newLoad(opt.Config.Limits)
 	g.bus = newBus(ctx, opt.Store, opt.Log)
@@ -211,13 +214,15 @@ func (g *Gateway) sweep(ctx context.Context) {
 }
 
 // Close ends streams and waits until calls under way are done or ctx ends;
-// then it cancels them.
+// then it cancels them. Until then other replicas reach this one: answers of
+// people and results of runs go that way.
 func (g *Gateway) Close(ctx context.Context) {
 	g.drainOnce.Do(func() {
-		g.stop()
+		g.stopping()
 		g.calls.drain(ctx)
 		g.parked.close()
 		g.runs.close()
+		g.stop()
 	})
 }
 

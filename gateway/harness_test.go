@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,7 +73,9 @@ type portal struct {
 	auth     *auth.Auth
 	registry *registry.Registry
 	manager  *upstreams.Manager
+	store    store.Store
 	stop     func()
+	stopping atomic.Bool
 }
 
 type logBuffer struct {
@@ -112,6 +115,7 @@ func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store)
 	if wrap != nil {
 		st = wrap(st)
 	}
+	p.store = st
 	trail, err := audit.Open(p.cfg.Audit, p.cfg.Path, log)
 	p.must(err)
 	p.auth, err = auth.New(auth.Options{Config: p.cfg, Store: st, Log: log})
@@ -130,6 +134,7 @@ func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store)
 	srv.Config.Handler = p.gateway.Handler()
 	srv.Start()
 	p.stop = sync.OnceFunc(func() {
+		p.stopping.Store(true)
 		c, done := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer done()
 		p.gateway.Close(c)
@@ -170,6 +175,15 @@ func (p *portal) parse(yaml string) *config.Config {
 		p.t.Fatalf("configuration: %v\n%s", err, full)
 	}
 	return cfg
+}
+
+// recordOf is what the store has of a run.
+func (p *portal) recordOf(run string) string {
+	raw, _, err := p.store.Get(context.Background(), "run:"+run)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
 }
 
 // reload switches to another configuration as the program does.

@@ -19,6 +19,7 @@ type runRecord struct {
 	Ended string     `json:"ended,omitempty"` // why it was ended; empty: it was going on
 }
 
+// keepRecord writes the record anew; ended says why the run is over, if it is.
 func (g *Gateway) keepRecord(ctx context.Context, x *run, ended string) {
 	x.mu.Lock()
 	rec := runRecord{User: x.req.who.ID, Made: append([]madeCall(nil), x.made...), Ended: ended}
@@ -45,7 +46,7 @@ func (g *Gateway) resume(ctx context.Context, r *request, id string) (json.RawMe
 
 // goOn goes on with a run that is attached.
 func (g *Gateway) goOn(ctx context.Context, r *request, x *run) (json.RawMessage, *wire.Error) {
-	if r.params.String("requestState") == runPrefix+x.id {
+	if r.modern && r.params.String("requestState") == runPrefix+x.id {
 		return g.goOnWithAnswers(ctx, r, x)
 	}
 	// A moment for the person who is just approving.
@@ -78,9 +79,12 @@ func (g *Gateway) goOnWithAnswers(ctx context.Context, r *request, x *run) (json
 	list, _, _ := x.waits()
 	dismissed := 0
 	for aid, a := range list {
-		res := responses.Get("approval-" + aid)
-		if err := g.decideByAnswer(ctx, &passage{req: r}, a, res); err != nil {
-			g.log.Warn("a decision could not be recorded", "approval", aid, "error", err)
+		// Only a question that this client could be asked has an answer of it.
+		if r.takesForm(a) {
+			res := responses.Get("approval-" + aid)
+			if err := g.decideByAnswer(ctx, &passage{req: r}, a, res); err != nil {
+				g.log.Warn("a decision could not be recorded", "approval", aid, "error", err)
+			}
 		}
 		if now, err := g.approvals.Get(ctx, aid); err == nil && now.State == writeguard.Pending {
 			dismissed++
@@ -142,14 +146,19 @@ func (g *Gateway) lostRun(ctx context.Context, r *request, id string) string {
 		return fmt.Sprintf("There is no paused run %q. Check what has been done before you run code again.", bounded(id, 60))
 	}
 	if rec.Ended != "" {
-		made := madeSentence(rec.Made)
-		if made == "" {
-			return "There is no such paused run any more: " + rec.Ended + ". It had changed nothing; run the code again if it is still wanted."
-		}
-		return "There is no such paused run any more: " + rec.Ended + "." + made
+		return lostText(rec.Ended, rec.Made)
 	}
 	return "The run is gone: the portal process that held it was restarted, or another process of this portal holds it." + madeSentence(rec.Made) +
 		" Approvals already given stay valid for exactly the same calls until they expire."
+}
+
+// lostText says why a run is no more and what it had called.
+func lostText(why string, made []madeCall) string {
+	sentence := madeSentence(made)
+	if sentence == "" {
+		sentence = " It had changed nothing; run the code again if it is still wanted."
+	}
+	return "There is no such paused run any more: " + why + "." + sentence
 }
 
 func (x *run) madeSentence() string {

@@ -18,13 +18,28 @@ import (
 // client's retry goes on with the same approval. It is kept in the store, so
 // that any replica can serve the retry, and taken once.
 type round struct {
-	User     string `json:"user"`
-	Method   string `json:"method"`
-	Server   string `json:"server"`
-	Name     string `json:"name"`
-	Hash     string `json:"hash"` // of what the call is about
-	Approval string `json:"approval"`
-	State    string `json:"state"` // the server's own requestState
+	User     string          `json:"user"`
+	Method   string          `json:"method"`
+	Server   string          `json:"server"`
+	Name     string          `json:"name"`
+	Hash     string          `json:"hash"` // of what the call is about
+	Approval string          `json:"approval"`
+	State    json.RawMessage `json:"state,omitempty"` // the server's own requestState; nil if it sent none
+}
+
+// params are those of the retry for the server: with its own state, and when a
+// person approved the call only what that person saw and the answers.
+func (r *round) params(out wire.Object) wire.Object {
+	if r.Approval != "" {
+		answers := out.Get("inputResponses")
+		if out = approvedParams(out); answers != nil {
+			out = out.Set("inputResponses", answers)
+		}
+	}
+	if r.State == nil {
+		return out.Without("requestState")
+	}
+	return out.Set("requestState", r.State)
 }
 
 const (
@@ -66,8 +81,7 @@ func (g *Gateway) continuation(ctx context.Context, p *passage, x crossing) (*ro
 // keepContinuation stores the round and puts its id in place of the server's
 // requestState.
 func (g *Gateway) keepContinuation(ctx context.Context, p *passage, x crossing, result, state json.RawMessage) (json.RawMessage, error) {
-	r := round{User: p.req.who.ID, Method: x.method, Server: x.server, Name: x.name, Hash: x.hash(), Approval: x.approval}
-	_ = json.Unmarshal(state, &r.State)
+	r := round{User: p.req.who.ID, Method: x.method, Server: x.server, Name: x.name, Hash: x.hash(), Approval: x.approval, State: state}
 	id := randomID()
 	if err := g.opt.Store.Set(ctx, "round:"+id, wire.Encode(r), roundFor); err != nil {
 		return nil, fmt.Errorf("keep the round of %s on server %s: %w", x.name, x.server, err)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +58,7 @@ type run struct {
 	busy     int           // host calls under way, waiting ones included
 	made     []madeCall
 	attached bool
+	ending   string    // why it is being ended; nobody may take hold of it then
 	left     time.Time // when the last request let go of it
 }
 
@@ -114,7 +117,11 @@ func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessa
 	x.busy++
 	i := len(x.made)
 	x.made = append(x.made, m)
+	waited := x.waited
 	x.mu.Unlock()
+	if waited && m.Class != writeguard.Read {
+		x.g.keepRecord(ctx, x, "") // of a call that may be the last of this process
+	}
 	h := &host{g: c.g, req: x.request(ctx), run: x}
 	res, err := h.Call(context.WithValue(ctx, madeKey{}, i), hc)
 	x.mu.Lock()
@@ -136,7 +143,7 @@ func (x *run) signal() {
 }
 
 // waitFor waits until a person has decided, with the run's clock stopped.
-func (x *run) waitFor(ctx context.Context, a *writeguard.Approval) (*writeguard.Approval, error) {
+func (x *run) waitFor(ctx context.Context, a *writeguard.Approval) (decided *writeguard.Approval, err error) {
 	x.pause.Begin()
 	defer x.pause.End()
 	i, known := ctx.Value(madeKey{}).(int)
@@ -158,11 +165,15 @@ func (x *run) waitFor(ctx context.Context, a *writeguard.Approval) (*writeguard.
 			delete(x.pending, a.ID)
 		}
 		x.waiters--
-		if known {
+		if known && err == nil {
 			x.made[i].Status = "in_flight"
 		}
 		x.signal()
 		x.mu.Unlock()
+		if err == nil {
+			// Before it is sent: should this process end, its user learns of it.
+			x.g.keepRecord(context.WithoutCancel(ctx), x, "")
+		}
 	}()
 	if _, err := x.g.approvals.Wait(ctx, a.ID); err != nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -204,7 +215,7 @@ func (x *run) request(ctx context.Context) *request {
 
 // forget drops a run that has ended and was answered for. One that was paused
 // leaves word, for a client that sends its resume again.
-func (s *runs) forget(x *run) {
+func (s *runs) forget(x *run, why string) {
 	s.mu.Lock()
 	delete(s.all, x.id)
 	s.mu.Unlock()
@@ -212,7 +223,7 @@ func (s *runs) forget(x *run) {
 	waited := x.waited
 	x.mu.Unlock()
 	if waited {
-		s.g.keepRecord(context.Background(), x, "it has ended and its result was given")
+		s.g.keepRecord(context.Background(), x, why)
 	}
 }
 
@@ -226,6 +237,9 @@ func (s *runs) attach(owner, id string) (*run, error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.ending != "" {
+		return nil, errors.New(lostText(x.ending, x.made))
+	}
 	if x.attached {
 		return nil, errors.New("another request is already waiting for this run: wait for its answer")
 	}
@@ -233,71 +247,87 @@ func (s *runs) attach(owner, id string) (*run, error) {
 	return x, nil
 }
 
-// detach lets go of a run. If it goes on waiting it counts among the paused
-// ones, of which there may only be so many.
+// detach lets go of a run. It then counts among those that nobody attends to,
+// of which there may only be so many.
 func (s *runs) detach(x *run) {
 	x.mu.Lock()
 	x.attached, x.left = false, s.g.now()
 	x.mu.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for {
-		var oldest, oldestOwn *run
-		all, own := 0, 0
-		for _, y := range s.all {
-			y.mu.Lock()
-			attached, left := y.attached, y.left
-			y.mu.Unlock()
-			if attached || isClosed(y.done) {
-				continue
-			}
-			all++
-			if oldest == nil || left.Before(oldest.left) {
-				oldest = y
-			}
-			if y.req.who.ID == x.req.who.ID {
-				own++
-				if oldestOwn == nil || left.Before(oldestOwn.left) {
-					oldestOwn = y
-				}
-			}
-		}
-		victim := oldest
-		if own > pausedPerUser {
-			victim = oldestOwn
-		} else if all <= pausedInAll {
-			return
-		}
-		s.endLocked(victim, "the run was ended: too many runs wait for approvals")
+	victims := s.beyond(x.req.who.ID)
+	s.mu.Unlock()
+	for _, v := range victims {
+		s.end(v)
 	}
 }
 
-// endLocked ends a run that waits and leaves word why. The caller holds mu.
-func (s *runs) endLocked(x *run, why string) {
-	delete(s.all, x.id)
-	if isClosed(x.done) {
-		return
+// beyond marks the runs that are too many, those of the user first. The caller
+// holds mu.
+func (s *runs) beyond(user string) []*run {
+	var own, all []*run
+	for _, y := range s.all {
+		y.mu.Lock()
+		if !y.attached && y.ending == "" {
+			all = append(all, y)
+			if y.req.who.ID == user {
+				own = append(own, y)
+			}
+		}
+		y.mu.Unlock()
 	}
-	s.g.keepRecord(context.Background(), x, why)
-	x.cancel(errors.New(why))
+	var victims []*run
+	mark := func(list []*run, most int) {
+		slices.SortFunc(list, func(a, b *run) int { return a.leftAt().Compare(b.leftAt()) })
+		for _, y := range list[:max(0, len(list)-most)] {
+			if y.mark("the run was ended: too many runs wait for approvals") {
+				victims = append(victims, y)
+			}
+		}
+	}
+	mark(own, pausedPerUser)
+	all = slices.DeleteFunc(all, func(y *run) bool { return slices.Contains(victims, y) })
+	mark(all, pausedInAll)
+	return victims
+}
+
+func (x *run) leftAt() time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.left
+}
+
+// mark decides that a run nobody attends to is to be ended; false: somebody
+// took hold of it, or it is being ended.
+func (x *run) mark(why string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.attached || x.ending != "" {
+		return false
+	}
+	if x.ending = why; isClosed(x.done) {
+		x.ending = "it had ended, and nobody came for its result in time"
+	}
+	return true
+}
+
+// end ends a run that was marked, and leaves word why.
+func (s *runs) end(x *run) {
+	s.g.keepRecord(context.Background(), x, x.ending)
+	x.cancel(errors.New(x.ending))
+	s.mu.Lock()
+	delete(s.all, x.id)
+	s.mu.Unlock()
 }
 
 // sweep ends runs that nobody came back for.
 func (s *runs) sweep() {
 	s.mu.Lock()
-	all := make([]*run, 0, len(s.all))
-	for _, x := range s.all {
-		all = append(all, x)
-	}
+	all := slices.Collect(maps.Values(s.all))
 	s.mu.Unlock()
+	patience := s.g.settings().cfg.Code.PausedFor
 	for _, x := range all {
-		x.mu.Lock()
-		old := !x.attached && s.g.now().Sub(x.left) > s.g.settings().cfg.Code.PausedFor
-		x.mu.Unlock()
-		if old {
-			s.mu.Lock()
-			s.endLocked(x, "the run waited too long and was ended")
-			s.mu.Unlock()
+		if s.g.now().Sub(x.leftAt()) > patience && x.mark("the run waited too long and was ended") {
+			s.end(x)
 		}
 	}
 }

@@ -301,3 +301,22 @@ func TestClosedConnectionEndsACallInFlight(t *testing.T) {
 		t.Fatal("the server still works for a client that is gone")
 	}
 }
+
+// A run that went on after its approval while nobody waited for it is not
+// forgotten when nobody comes: its user learns of what was sent.
+func TestFinishedWhileNobodyWaited(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v)+"code: {paused_for: 1s}\n", nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	first := c.code("return await s.kill({id:'7'})", "", nil)
+	run, ids := runID.FindString(first.Raw), first.approvals()
+	if run == "" || len(ids) != 1 {
+		t.Fatalf("the code did not wait: %s", first.Raw)
+	}
+	p.approve(ids[0])
+	p.until("the call arrives", func() bool { return len(v.calls()) == 1 })
+	p.until("the run is swept", func() bool { return strings.Contains(p.recordOf(run), "nobody came") })
+	if got := c.resume(run, "", nil); !strings.Contains(got.text(), "nobody came for its result") || !strings.Contains(got.text(), "s_kill (ok)") {
+		t.Errorf("%s", got.text())
+	}
+}

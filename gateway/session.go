@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -21,10 +22,11 @@ import (
 // it has served in memory, so that they go on while the store is away.
 type session struct {
 	sessionRecord
-	key   string // store key
-	id    string // as the client knows it
-	dirty bool   // not yet in the store
-	read  time.Time
+	key     string    // store key
+	id      string    // as the client knows it
+	dirty   bool      // what is known here is not yet in the store
+	read    time.Time // when it was last looked for in the store
+	checked time.Time // when the store last said what it has of it
 }
 
 // sessionRecord is what the store holds of a session.
@@ -52,6 +54,7 @@ type sessions struct {
 	now   func() time.Time
 
 	ended func(user, key string) // told of sessions that ended here without their client
+	tell  func(user, key string) // tells the other replicas of such an end
 
 	mu    sync.Mutex
 	known map[string]*session // by key
@@ -83,7 +86,7 @@ func (s *sessions) create(ctx context.Context, rec sessionRecord) *session {
 	now := s.now()
 	rec.Created, rec.Seen = now, now
 	id := randomID()
-	n := &session{sessionRecord: rec, id: id, key: sessionKey(rec.User, id), read: now}
+	n := &session{sessionRecord: rec, id: id, key: sessionKey(rec.User, id), read: now, checked: now}
 	s.mu.Lock()
 	s.known[n.key] = n
 	s.mu.Unlock()
@@ -120,64 +123,86 @@ func (s *sessions) get(ctx context.Context, user, id string) (*session, error) {
 	now := s.now()
 	s.mu.Lock()
 	n, ok := s.known[key]
-	fresh := ok && now.Sub(n.read) < 30*time.Second
 	if ok && now.Sub(n.Seen) > s.idle() {
 		delete(s.known, key)
-		ok, fresh = false, false
+		n, ok = nil, false
 	}
-	if fresh {
+	if ok && now.Sub(n.read) < 30*time.Second {
 		n.Seen = now
-	}
-	s.mu.Unlock()
-	if fresh {
+		s.mu.Unlock()
 		return n, nil
 	}
+	s.mu.Unlock()
 	raw, found, err := s.store.Get(ctx, key)
-	switch {
-	case err != nil && ok:
+	if err != nil {
+		if !ok {
+			return nil, errSessionUnavailable
+		}
 		// The store is away; status and log say so. What is known here serves.
 		s.mu.Lock()
 		n.Seen, n.read = now, now
 		s.mu.Unlock()
 		return n, nil
-	case err != nil:
-		return nil, errSessionUnavailable
-	case !found && ok && now.Sub(n.read) < endedFor:
-		// Sessions that end leave a mark, so the store has lost this one
-		// (flushed, restarted without data) or never had it: it goes back.
-		s.flush(ctx, n)
-		s.mu.Lock()
-		n.Seen, n.read = now, now
-		s.mu.Unlock()
-		return n, nil
-	case !found && s.recovering():
-		// Another replica may know it and write it back in a moment.
-		return nil, errSessionUnavailable
-	case !found:
-		s.mu.Lock()
-		delete(s.known, key)
-		s.mu.Unlock()
-		return nil, errNoSession
+	}
+	if !found {
+		return s.missing(ctx, n, key)
 	}
 	var rec sessionRecord
-	if err := json.Unmarshal(raw, &rec); err != nil {
-		return nil, errNoSession
-	}
-	if rec.User != user || rec.Ended {
+	if err := json.Unmarshal(raw, &rec); err != nil || rec.User != user || rec.Ended {
 		s.forget(key)
 		return nil, errNoSession
 	}
-	rec.Seen = now
-	m := &session{sessionRecord: rec, id: id, key: key, read: now}
 	s.mu.Lock()
-	s.known[key] = m
+	if n = s.known[key]; n == nil {
+		n = &session{sessionRecord: rec, id: id, key: key}
+		s.known[key] = n
+	} else if !n.dirty {
+		n.sessionRecord = rec // what another replica has changed
+	}
+	n.Seen, n.read, n.checked = now, now, now
+	updated := wire.Encode(n.sessionRecord)
 	s.mu.Unlock()
 	// Writing now and then, not on every request, is enough for idle time. Only
 	// over what was read: a session ended or changed meanwhile stays so.
-	if _, err := s.store.Swap(ctx, key, raw, wire.Encode(rec), s.idle()); err != nil {
+	swapped, err := s.store.Swap(ctx, key, raw, updated, s.idle())
+	if err != nil {
 		s.log.Warn("session's last use could not be stored", "error", err)
 	}
-	return m, nil
+	if swapped {
+		s.clean(n, updated)
+	}
+	return n, nil
+}
+
+// missing decides about a session that the store says it does not have; n is
+// what is known of it here, or nil. Sessions that end leave a mark, so the
+// store has lost this one (flushed, restarted without data) or never had it.
+func (s *sessions) missing(ctx context.Context, n *session, key string) (*session, error) {
+	if n != nil {
+		now := s.now()
+		s.mu.Lock()
+		restore := now.Sub(n.checked) < endedFor
+		s.mu.Unlock()
+		if restore {
+			err := s.flush(ctx, n)
+			if errors.Is(err, errNoSession) {
+				return nil, err
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			n.Seen, n.read = now, now
+			if err == nil {
+				n.checked = now
+			}
+			return n, nil // should the store just have gone away, what is known here serves
+		}
+	}
+	if s.recovering() {
+		// Another replica may know it and write it back in a moment.
+		return nil, errSessionUnavailable
+	}
+	s.forget(key)
+	return nil, errNoSession
 }
 
 // record is a copy of what is known of the session.
@@ -199,7 +224,9 @@ func (s *sessions) update(ctx context.Context, n *session, change func(*sessionR
 	change(&n.sessionRecord)
 	n.dirty = true
 	s.mu.Unlock()
-	s.flush(ctx, n)
+	if err := s.flush(ctx, n); err != nil && !errors.Is(err, errNoSession) {
+		s.log.Warn("session kept in memory until the store is back", "error", err)
+	}
 }
 
 // end ends a session on every replica.
@@ -230,14 +257,49 @@ func (s *sessions) storeBack() {
 	s.back = s.now()
 }
 
-func (s *sessions) flush(ctx context.Context, n *session) {
-	s.mu.Lock()
-	raw := wire.Encode(n.sessionRecord)
-	s.mu.Unlock()
-	if err := s.store.Set(ctx, n.key, raw, s.idle()); err == nil {
+// flush writes what is known here. Over the mark of an ended session nothing
+// is written: the session is forgotten, with errNoSession. Any other error
+// means that the store cannot be reached and the session stays dirty.
+func (s *sessions) flush(ctx context.Context, n *session) error {
+	for range 10 {
+		old, found, err := s.store.Get(ctx, n.key)
+		if err != nil {
+			return err
+		}
+		if found {
+			var rec sessionRecord
+			if json.Unmarshal(old, &rec) == nil && rec.Ended {
+				s.forget(n.key)
+				return errNoSession
+			}
+		}
 		s.mu.Lock()
-		n.dirty = false
+		raw := wire.Encode(n.sessionRecord)
 		s.mu.Unlock()
+		var done bool
+		if found {
+			done, err = s.store.Swap(ctx, n.key, old, raw, s.idle())
+		} else {
+			done, err = s.store.Create(ctx, n.key, raw, s.idle())
+		}
+		if err != nil {
+			return err
+		}
+		if done {
+			s.clean(n, raw)
+			return nil
+		}
+		// Another replica was faster; what it wrote counts in the next turn.
+	}
+	return errors.New("the record of the session changes too fast to be written")
+}
+
+// clean notes that raw, what was known of the session, is in the store.
+func (s *sessions) clean(n *session, raw []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes.Equal(raw, wire.Encode(n.sessionRecord)) {
+		n.dirty = false
 	}
 }
 
@@ -256,7 +318,11 @@ func (s *sessions) sweep(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	for _, n := range dirty {
-		s.flush(ctx, n)
+		if err := s.flush(ctx, n); errors.Is(err, errNoSession) {
+			s.ended(n.User, n.key)
+		} else if err != nil {
+			break // the store is away again; status and log say so
+		}
 	}
 	for _, n := range over {
 		s.ended(n.User, n.key)
@@ -294,8 +360,10 @@ func (s *sessions) trim(ctx context.Context, user string) {
 	for i := 0; i < len(all)-s.limit(); i++ {
 		if err := s.end(ctx, all[i].key); err != nil {
 			s.log.Warn("a session beyond the user's limit could not be ended", "error", err)
+			continue
 		}
 		s.ended(user, all[i].key)
+		s.tell(user, all[i].key)
 	}
 	s.log.Info("sessions beyond the user's limit ended", "user", shortHash(user), "ended", len(all)-s.limit())
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 func replica(t *testing.T, s store.Store, now *time.Time, limit int) *sessions {
 	t.Helper()
 	return &sessions{store: s, log: slog.New(slog.NewTextHandler(io.Discard, nil)), now: func() time.Time { return *now }, known: map[string]*session{},
-		idle: func() time.Duration { return 24 * time.Hour }, limit: func() int { return limit }, ended: func(string, string) {}}
+		idle: func() time.Duration { return 24 * time.Hour }, limit: func() int { return limit }, ended: func(string, string) {}, tell: func(string, string) {}}
 }
 
 func openStore(t *testing.T) store.Store {
@@ -104,5 +106,167 @@ func TestSessionLimit(t *testing.T) {
 	}
 	if _, err := a.get(ctx, "u", all[7].id); err != nil {
 		t.Errorf("the newest session: %v", err)
+	}
+}
+
+// away is a store that can be cut off.
+type away struct {
+	store.Store
+	cut atomic.Bool
+}
+
+var errAway = errors.New("away")
+
+func (a *away) Get(ctx context.Context, key string) ([]byte, bool, error) {
+	if a.cut.Load() {
+		return nil, false, errAway
+	}
+	return a.Store.Get(ctx, key)
+}
+
+func (a *away) Set(ctx context.Context, key string, value []byte, ttl time.Duration) error {
+	if a.cut.Load() {
+		return errAway
+	}
+	return a.Store.Set(ctx, key, value, ttl)
+}
+
+func (a *away) Swap(ctx context.Context, key string, old, value []byte, ttl time.Duration) (bool, error) {
+	if a.cut.Load() {
+		return false, errAway
+	}
+	return a.Store.Swap(ctx, key, old, value, ttl)
+}
+
+func (a *away) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (bool, error) {
+	if a.cut.Load() {
+		return false, errAway
+	}
+	return a.Store.Create(ctx, key, value, ttl)
+}
+
+// A session that one replica ended stays ended, whatever another one that
+// knows it still writes.
+func TestEndedStaysEnded(t *testing.T) {
+	ctx := context.Background()
+	level := func(r *sessionRecord) { r.Level = "debug" }
+	for _, c := range []struct {
+		name string
+		do   func(b *sessions, n *session, end func(), cut *atomic.Bool)
+	}{
+		{"changed after it", func(b *sessions, n *session, end func(), _ *atomic.Bool) {
+			end()
+			b.update(ctx, n, level)
+		}},
+		{"changed before it while the store was away", func(b *sessions, n *session, end func(), cut *atomic.Bool) {
+			cut.Store(true)
+			b.update(ctx, n, level)
+			end()
+			cut.Store(false)
+			b.sweep(ctx)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, now := openStore(t), time.Now()
+			far := &away{Store: s}
+			a, b := replica(t, s, &now, 10), replica(t, far, &now, 10)
+			one := a.create(ctx, sessionRecord{User: "u"})
+			n, err := b.get(ctx, "u", one.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.do(b, n, func() {
+				if err := a.end(ctx, one.key); err != nil {
+					t.Fatal(err)
+				}
+			}, &far.cut)
+			for name, r := range map[string]*sessions{"a": a, "b": b} {
+				if _, err := r.get(ctx, "u", one.id); !errors.Is(err, errNoSession) {
+					t.Errorf("replica %s: %v", name, err)
+				}
+			}
+		})
+	}
+}
+
+// A replica that did not reach the store for longer than the mark of an ended
+// session stays cannot tell a lost one from an ended one.
+func TestLongCutOffReplicaRestoresNothing(t *testing.T) {
+	ctx := context.Background()
+	s, now := openStore(t), time.Now()
+	far := &away{Store: s}
+	a, b := replica(t, s, &now, 10), replica(t, far, &now, 10)
+	one := a.create(ctx, sessionRecord{User: "u"})
+	if _, err := b.get(ctx, "u", one.id); err != nil {
+		t.Fatal(err)
+	}
+	far.cut.Store(true)
+	for range 180 { // in use all the time
+		now = now.Add(time.Minute)
+		if _, err := b.get(ctx, "u", one.id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Delete(ctx, one.key); err != nil { // ended, and the mark expired
+		t.Fatal(err)
+	}
+	a.forget(one.key)
+	far.cut.Store(false)
+	now = now.Add(31 * time.Second)
+	for name, r := range map[string]*sessions{"b": b, "a": a} {
+		if _, err := r.get(ctx, "u", one.id); !errors.Is(err, errNoSession) {
+			t.Errorf("replica %s: %v", name, err)
+		}
+	}
+}
+
+// What a client set while the store was away holds, here and in the store.
+func TestChangeDuringAnOutageHolds(t *testing.T) {
+	ctx := context.Background()
+	s, now := openStore(t), time.Now()
+	far := &away{Store: s}
+	a := replica(t, far, &now, 10)
+	one := a.create(ctx, sessionRecord{User: "u"})
+	far.cut.Store(true)
+	a.update(ctx, one, func(r *sessionRecord) { r.Level = "debug" })
+	far.cut.Store(false)
+	now = now.Add(31 * time.Second) // looked up before the next sweep
+	n, err := a.get(ctx, "u", one.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.sweep(ctx)
+	m, err := replica(t, s, &now, 10).get(ctx, "u", one.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.record(n).Level != "debug" || m.Level != "debug" {
+		t.Errorf("level here %q, in the store %q", a.record(n).Level, m.Level)
+	}
+}
+
+// Requests of one session at the same time, while its record is missing.
+func TestMissingRecordAtOnce(t *testing.T) {
+	ctx := context.Background()
+	s := openStore(t)
+	a := replica(t, s, new(time.Time), 10)
+	a.now = time.Now
+	one := a.create(ctx, sessionRecord{User: "u"})
+	for range 20 {
+		if err := s.Delete(ctx, one.key); err != nil {
+			t.Fatal(err)
+		}
+		a.mu.Lock()
+		one.read = time.Now().Add(-time.Minute)
+		a.mu.Unlock()
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				if _, err := a.get(ctx, "u", one.id); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
 	}
 }
