@@ -305,9 +305,10 @@ func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMes
 	}
 	c := &upstreams.Call{Method: x.method, Name: x.name, Params: x.params.Bytes(), User: p.req.who.ID, Session: p.req.upstreamSession(),
 		Header: x.header, ProtocolVersion: p.req.version, ClientInfo: p.req.clientInfo, Notify: p.notify, SessionCapabilities: p.req.caps}
+	do := func(ctx context.Context) (json.RawMessage, error) { return up.Do(ctx, c) }
 	if p.mode != writeguard.Direct {
 		c.Ask = askInCode
-		return up.Do(ctx, c)
+		return do(ctx)
 	}
 	c.LogLevel = p.req.level
 	switch {
@@ -315,14 +316,14 @@ func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMes
 		c.Capabilities = p.req.caps
 		return g.parked.begin(ctx, p, x, func(ctx context.Context, notify func(string, json.RawMessage), ask asker) (json.RawMessage, error) {
 			c.Notify, c.Ask = notify, ask
-			return up.Do(ctx, c)
+			return do(ctx)
 		})
 	case p.req.modern:
 		c.Capabilities = p.req.caps
 	case p.ask != nil:
 		c.Ask, c.Capabilities = p.ask, p.req.caps
 	}
-	return up.Do(ctx, c)
+	return do(ctx)
 }
 
 // askInCode refuses the questions of a server whose tool is called from code:
