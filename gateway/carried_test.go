@@ -54,7 +54,7 @@ type channel struct {
 func (c *channel) Publish(ctx context.Context, name string, message []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if strings.Contains(string(message), `"resume-ack"`) {
+	if strings.Contains(string(message), `"pass-ack"`) {
 		c.acks++
 	}
 	if c.cut {
@@ -163,8 +163,8 @@ func TestResumeIsCalledOff(t *testing.T) {
 		p.must(err)
 		var rec struct{ User string }
 		p.must(json.Unmarshal(raw, &rec))
-		p.must(way.Publish(context.Background(), "gateway", []byte(fmt.Sprintf(`{"kind":"resume","key":%q,"body":{"reply":"r%d","user":%q,"modern":true,"params":{}}}`, run, i, rec.User))))
-		p.must(way.Publish(context.Background(), "gateway", []byte(fmt.Sprintf(`{"kind":"resume-quit","key":"r%d"}`, i))))
+		p.must(way.Publish(context.Background(), "gateway", []byte(fmt.Sprintf(`{"kind":"pass-run","key":%q,"body":{"reply":"r%d","body":{"user":%q,"modern":true,"params":{}}}}`, run, i, rec.User))))
+		p.must(way.Publish(context.Background(), "gateway", []byte(fmt.Sprintf(`{"kind":"pass-quit","key":"r%d"}`, i))))
 		p.until("the run is called off", func() bool {
 			raw, _, err := way.Get(context.Background(), "run:"+run)
 			return err == nil && strings.Contains(string(raw), "cancelled by its client")

@@ -66,7 +66,7 @@ type Gateway struct {
 	runs      *runs
 	answers   answers
 	load      *load
-	away      *elsewhere
+	passing   *passing
 	parked    *parking
 	policy    atomic.Pointer[settings]
 	calls     inflight
@@ -127,6 +127,7 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 	g.toggles = newToggles(opt.Store, opt.Log, g.bus)
 	g.listeners = newListeners(g)
 	g.runs = newRuns(g)
+	g.passing = newPassing(g.bus, opt.Log, &g.calls)
 	g.carry(ctx)
 	g.parked = newParking(ctx, g)
 	opt.Registry.Subscribe(func(old, now *registry.Snapshot) {

@@ -70,9 +70,6 @@ type parking struct {
 	calls  map[string]*parkedCall
 	users  map[string]int
 	closed bool
-
-	passed map[string]chan note // retries passed on to another replica, by reply id
-	served map[string]context.CancelCauseFunc
 }
 
 // parkedCall is a call at a 2025 server on behalf of a 2026-07-28 client. It is

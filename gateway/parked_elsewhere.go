@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/mcp-portal/mcp-portal/auth"
 	"github.com/mcp-portal/mcp-portal/upstreams"
@@ -12,20 +11,8 @@ import (
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
 
-// A call waits in the process that sent it. A retry that reaches another
-// replica is passed on over the bus, and all that comes of it comes back the
-// same way:
-//
-//	call-go    to all: who holds this call? here are the answers
-//	call-ack   from the holder: I do, wait
-//	call-note  from the holder: a notification for the client
-//	call-done  from the holder: the end of the round
-//	call-quit  to all: the client went away, or must not go on
-
-// passedCall is a retry on its way to the holder of its call.
+// passedCall is a retry on its way to the replica that holds its call.
 type passedCall struct {
-	Reply     string          `json:"reply"`
-	State     string          `json:"state"`
 	Record    parkedRecord    `json:"record"`
 	Responses json.RawMessage `json:"responses,omitempty"`
 	Token     json.RawMessage `json:"token,omitempty"`
@@ -50,44 +37,27 @@ type failedCall struct {
 }
 
 func newParking(ctx context.Context, g *Gateway) *parking {
-	pk := &parking{g: g, calls: map[string]*parkedCall{}, users: map[string]int{}, passed: map[string]chan note{}, served: map[string]context.CancelCauseFunc{}}
-	back := func(n note) {
-		pk.mu.Lock()
-		got := pk.passed[n.Key]
-		pk.mu.Unlock()
-		select {
-		case got <- n:
-		default: // nil, or nobody reads any more
-		}
-	}
-	g.bus.handle("call-ack", back)
-	g.bus.handle("call-note", back)
-	g.bus.handle("call-done", back)
-	g.bus.handle("call-quit", func(n note) {
-		pk.mu.Lock()
-		cancel := pk.served[n.Key]
-		pk.mu.Unlock()
-		if cancel != nil {
-			cancel(errCancelled)
-		}
-	})
-	g.bus.handle("call-go", func(n note) {
+	pk := &parking{g: g, calls: map[string]*parkedCall{}, users: map[string]int{}}
+	g.passing.serve(ctx, "call", func(state string, body json.RawMessage) server {
 		var c passedCall
-		if json.Unmarshal(n.Body, &c) != nil {
-			return
+		if json.Unmarshal(body, &c) != nil {
+			return nil
 		}
-		k := pk.find(c.State, c.Record.User)
+		k := pk.find(state, c.Record.User)
 		if k == nil || k.rec != c.Record {
-			return // another replica's
+			return nil // another replica's
 		}
-		if k = pk.take(c.State, c.Record.User); k == nil {
-			return
+		if k = pk.take(state, c.Record.User); k == nil {
+			return nil
 		}
-		if c.Quit {
-			k.cancel(errCancelled)
-			return
+		return func(ctx context.Context, tell func(json.RawMessage)) json.RawMessage {
+			if c.Quit {
+				k.cancel(errCancelled)
+				<-k.done
+				return wire.Encode(endOf(k.result, k.err))
+			}
+			return wire.Encode(endOf(pk.serve(ctx, state, c, k, tell)))
 		}
-		go pk.serve(ctx, c, k)
 	})
 	return pk
 }
@@ -98,47 +68,25 @@ func (pk *parking) goOnElsewhere(ctx context.Context, p *passage, x crossing) (j
 	if err != nil {
 		return nil, err
 	}
-	c := passedCall{Reply: randomID(), State: p.state, Record: rec, Responses: p.responses, Token: p.req.progress}
-	got := make(chan note, 1+heldNotes)
-	pk.mu.Lock()
-	pk.passed[c.Reply] = got
-	pk.mu.Unlock()
-	defer func() {
-		pk.mu.Lock()
-		delete(pk.passed, c.Reply)
-		pk.mu.Unlock()
-	}()
-	if err := pk.g.bus.tell(ctx, note{Kind: "call-go", Key: c.State, Body: wire.Encode(c)}); err != nil {
-		return nil, errors.New("the portal process that holds this call cannot be reached, because the store cannot: send the same retry again in a moment")
-	}
-	patience := time.NewTimer(ackPatience)
-	defer patience.Stop()
-	for {
-		select {
-		case n := <-got:
-			patience.Stop()
-			switch n.Kind {
-			case "call-note":
-				if m, err := wire.ParseMessage(n.Body); err == nil {
-					p.notify(m.Method, m.Params)
-				}
-			case "call-done":
-				var end passedEnd
-				if err := json.Unmarshal(n.Body, &end); err != nil {
-					return nil, pk.lost(x, "its end could not be read")
-				}
-				return end.outcome()
-			}
-		case <-patience.C:
-			return nil, pk.lost(x, "")
-		case <-ctx.Done():
-			if err := pk.g.bus.tell(context.WithoutCancel(ctx), note{Kind: "call-quit", Key: c.Reply}); err != nil {
-				pk.g.log.Warn("a cancelled call on another replica could not be called back", "server", x.server, "error", err)
-			}
-			return nil, &upstreams.CallError{Server: x.server, Tool: x.name, Sent: true, Err: ctx.Err(),
-				Problem: upstreams.Problem{Kind: upstreams.KindCancelled, Message: "the call was cancelled"}}
+	c := passedCall{Record: rec, Responses: p.responses, Token: p.req.progress}
+	body, err := pk.g.passing.on(ctx, "call", p.state, wire.Encode(c), func(body json.RawMessage) {
+		if m, err := wire.ParseMessage(body); err == nil {
+			p.notify(m.Method, m.Params)
 		}
+	})
+	var end passedEnd
+	switch {
+	case ctx.Err() != nil:
+		return nil, &upstreams.CallError{Server: x.server, Tool: x.name, Sent: true, Err: ctx.Err(),
+			Problem: upstreams.Problem{Kind: upstreams.KindCancelled, Message: "the call was cancelled"}}
+	case errors.Is(err, errNobody):
+		return nil, pk.lost(x, "")
+	case err != nil:
+		return nil, errors.New("the portal process that holds this call cannot be reached, because the store cannot: send the same retry again in a moment")
+	case json.Unmarshal(body, &end) != nil:
+		return nil, pk.lost(x, "its end could not be read")
 	}
+	return end.outcome()
 }
 
 // quitElsewhere has the holder give up a call.
@@ -147,41 +95,20 @@ func (pk *parking) quitElsewhere(ctx context.Context, p *passage, x crossing) {
 	if err != nil || pk.alone() {
 		return
 	}
-	c := passedCall{State: p.state, Record: rec, Quit: true}
-	if err := pk.g.bus.tell(ctx, note{Kind: "call-go", Key: c.State, Body: wire.Encode(c)}); err != nil {
+	if _, err := pk.g.passing.on(ctx, "call", p.state, wire.Encode(passedCall{Record: rec, Quit: true}), nil); err != nil {
 		pk.g.log.Warn("a call on another replica could not be given up: its deadline will", "server", x.server, "error", err)
 	}
 }
 
 // serve goes on with a call of this replica for a client of another.
-func (pk *parking) serve(ctx context.Context, c passedCall, k *parkedCall) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	pk.mu.Lock()
-	pk.served[c.Reply] = cancel
-	pk.mu.Unlock()
-	defer func() {
-		pk.mu.Lock()
-		delete(pk.served, c.Reply)
-		pk.mu.Unlock()
-	}()
-	tell := func(kind string, body json.RawMessage) {
-		if err := pk.g.bus.tell(context.WithoutCancel(ctx), note{Kind: kind, Key: c.Reply, Body: body}); err != nil {
-			pk.g.log.Warn("what became of a call could not be sent to the replica that asked for it", "server", k.rec.Server, "error", err)
-		}
-	}
-	tell("call-ack", nil)
+func (pk *parking) serve(ctx context.Context, state string, c passedCall, k *parkedCall, tell func(json.RawMessage)) (json.RawMessage, error) {
 	x := crossing{method: k.rec.Method, server: k.rec.Server, name: k.rec.Name, approval: k.rec.Approval}
-	p := &passage{mode: writeguard.Direct, state: c.State, responses: c.Responses,
+	p := &passage{mode: writeguard.Direct, state: state, responses: c.Responses,
 		req: &request{set: pk.g.settings(), who: &auth.Principal{ID: k.rec.User}, modern: true, progress: c.Token},
 		notify: func(method string, params json.RawMessage) {
-			tell("call-note", wire.Message{Method: method, Params: params}.Bytes())
+			tell(wire.Message{Method: method, Params: params}.Bytes())
 		}}
-	result, err := pk.resume(ctx, k, p, x)
-	if errors.Is(context.Cause(ctx), errCancelled) {
-		return
-	}
-	tell("call-done", wire.Encode(endOf(result, err)))
+	return pk.resume(ctx, k, p, x)
 }
 
 // endOf makes the end of a round fit for the bus.
