@@ -75,6 +75,7 @@ type Server struct {
 	Transport string            `yaml:"transport"` // "auto" (default), "streamable-http", "sse", "stdio"
 	Headers   map[string]Secret `yaml:"headers"`   // sent with every request
 	Bearer    Secret            `yaml:"bearer"`    // Authorization: Bearer …
+	Auth      ServerAuth        `yaml:"auth"`
 
 	Command  []string          `yaml:"command"`  // argv of a stdio server
 	Env      map[string]Secret `yaml:"env"`      // the child's environment besides PATH, HOME, LANG, TMPDIR
@@ -89,6 +90,45 @@ type Server struct {
 	DefaultDisabled  bool                  `yaml:"default_disabled"`  // only tools listed below with enabled: true
 	Tools            map[string]ServerTool `yaml:"tools"`             // by original tool name
 }
+
+// ServerAuth is how the portal signs in at a remote server that wants OAuth. A
+// server with a fixed token needs none of it: see bearer and headers.
+type ServerAuth struct {
+	Type         string   `yaml:"type"`          // "none" (default), "oauth" (a person signs in), "client_credentials", "token_exchange" (RFC 8693), "id_jag" (the IdP vouches for the user)
+	OnBehalf     bool     `yaml:"on_behalf"`     // oauth: every user signs in with an account of their own; false: an admin signs in once, for all
+	Catalog      string   `yaml:"catalog"`       // who sees the list that the server gives to one user: "user" (default), that user; "shared", everyone who may use the server
+	Issuer       string   `yaml:"issuer"`        // authorization server; default the one that the server names
+	ClientID     string   `yaml:"client_id"`     // client registered beforehand; default: the portal presents its metadata document, or registers itself
+	ClientSecret Secret   `yaml:"client_secret"` // of client_id
+	Scopes       []string `yaml:"scopes"`        // asked for; default what the server asks for
+	Resource     string   `yaml:"resource"`      // resource parameter (RFC 8707): "auto" (default) names the server, "omit" sends none, else this URI
+	Audience     string   `yaml:"audience"`      // token_exchange: audience asked for; default none, the resource is named
+	Subject      string   `yaml:"subject"`       // token_exchange: which token of the user is exchanged, "access_token" (default), "id_token"
+}
+
+// Types of ServerAuth.
+const (
+	AuthNone              = "none"
+	AuthOAuth             = "oauth"
+	AuthClientCredentials = "client_credentials"
+	AuthTokenExchange     = "token_exchange"
+	AuthIDJAG             = "id_jag"
+)
+
+// Used reports whether requests need a token that the portal gets by OAuth.
+func (a ServerAuth) Used() bool { return a.Type != "" && a.Type != AuthNone }
+
+// Interactive reports whether a person has to sign in at the server.
+func (a ServerAuth) Interactive() bool { return a.Type == AuthOAuth }
+
+// PerUser reports whether calls are made with a token of the user's own, so
+// that machines, which are nobody's, cannot make them.
+func (a ServerAuth) PerUser() bool {
+	return a.Type == AuthOAuth && a.OnBehalf || a.FromIDP()
+}
+
+// FromIDP reports whether the token is made from one of the company IdP.
+func (a ServerAuth) FromIDP() bool { return a.Type == AuthTokenExchange || a.Type == AuthIDJAG }
 
 // IsEnabled reports whether the server is switched on.
 func (s Server) IsEnabled() bool { return s.Enabled == nil || *s.Enabled }

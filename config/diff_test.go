@@ -107,6 +107,8 @@ func alter(t *testing.T, v reflect.Value) {
 		m := reflect.MakeMap(v.Type())
 		m.SetMapIndex(reflect.ValueOf("x"), reflect.New(v.Type().Elem()).Elem())
 		v.Set(m)
+	case reflect.Struct:
+		alter(t, v.Field(0))
 	default:
 		t.Fatalf("no way to alter a %s", v.Type())
 	}

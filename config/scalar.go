@@ -120,6 +120,19 @@ func (d *decoder) secret(n ast.Node, v reflect.Value, p place, start position, t
 		}
 		text = content
 	}
+	if strings.HasPrefix(written, "exec:") {
+		command := strings.TrimPrefix(text, "exec:")
+		argv, err := parseExec(command)
+		if err == nil {
+			var sum Secret
+			text, sum, err = runSecret(argv)
+			d.sources["exec:"+command] = sum
+		}
+		if err != nil {
+			d.fail(start, p.path, "%v", err)
+			return
+		}
+	}
 	if text == "" && !d.limits[p.generic[:max(0, strings.LastIndex(p.generic, "."))]].empty {
 		d.fail(start, p.path, "the secret is empty; give it a value or remove the key")
 		return

@@ -110,7 +110,8 @@ func (v *validator) remote(path string, s Server) {
 			v.report(key(k), "is only for a server with command; remove it")
 		}
 	}
-	credential := s.Bearer != ""
+	v.serverAuth(path, s, u)
+	credential := s.Bearer != "" || s.Auth.Used()
 	if strings.ContainsAny(s.Bearer.Reveal(), " \t\r\n") {
 		v.report(key("bearer"), "contains a space or line break; write only the token, without \"Bearer\"")
 	}
@@ -144,9 +145,9 @@ func (v *validator) local(path string, s Server) {
 	if s.Transport != "auto" && s.Transport != "stdio" {
 		v.report(key("transport"), "%s needs url, but command is given; remove transport or use stdio", s.Transport)
 	}
-	for _, k := range []string{"headers", "bearer"} {
+	for _, k := range []string{"headers", "bearer", "auth"} {
 		if v.has(key(k)) {
-			v.report(key(k), "is only for a server with url; pass it in env instead")
+			v.report(key(k), "is only for a server with url; pass credentials in env instead")
 		}
 	}
 	for name := range s.Env {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -46,10 +47,12 @@ type watcher struct {
 	onError  func(error)
 	settle   time.Duration
 	backstop time.Duration
-	sources  map[string]Secret // last seen, good or bad
-	broken   string            // last error about reading the file itself
-	watched  map[string]bool   // paths given to fsnotify
-	ready    func()            // told when watching has begun
+	sources  map[string]Secret    // last seen, good or bad
+	broken   string               // last error about reading the file itself
+	watched  map[string]bool      // paths given to fsnotify
+	commands map[string]time.Time // when commands that print secrets ran last
+	rerun    time.Duration        // between two runs of one
+	ready    func()               // told when watching has begun
 }
 
 func newWatcher(path string, sources map[string]Secret, log *slog.Logger, onChange func(*Config), onError func(error)) *watcher {
@@ -57,6 +60,7 @@ func newWatcher(path string, sources map[string]Secret, log *slog.Logger, onChan
 		path: path, log: log, onChange: onChange, onError: onError,
 		settle: settle, backstop: backstop, sources: sources,
 		watched: map[string]bool{}, ready: func() {},
+		commands: map[string]time.Time{}, rerun: execEvery,
 	}
 }
 
@@ -141,7 +145,34 @@ func (w *watcher) current(path string) Secret {
 		}
 		return fingerprint(data)
 	}
+	if command, ok := strings.CutPrefix(path, "exec:"); ok {
+		return w.printed(path, command)
+	}
 	_, sum, _ := readSecretFile(path)
+	return sum
+}
+
+// printed returns the fingerprint of what a command prints. It is run now and
+// then, not at every look.
+func (w *watcher) printed(source, command string) Secret {
+	ran, known := w.commands[source]
+	if !known {
+		w.commands[source] = time.Now() // when the configuration was read
+		return w.sources[source]
+	}
+	if time.Since(ran) < w.rerun {
+		return w.sources[source]
+	}
+	w.commands[source] = time.Now()
+	argv, err := parseExec(command)
+	if err != nil {
+		return ""
+	}
+	_, sum, err := runSecret(argv)
+	if err != nil {
+		w.log.Warn("a secret of the configuration could not be read again, the last one stays in use", "error", err)
+		return w.sources[source]
+	}
 	return sum
 }
 
@@ -193,7 +224,9 @@ func (w *watcher) watch(fs *fsnotify.Watcher) {
 	want := map[string]bool{filepath.Dir(w.path): true}
 	paths := []string{w.path}
 	for path := range w.sources {
-		paths = append(paths, path)
+		if !strings.HasPrefix(path, "exec:") {
+			paths = append(paths, path)
+		}
 	}
 	for _, path := range paths {
 		for range 16 { // a chain of symbolic links
