@@ -51,7 +51,59 @@ type Auth struct {
 	DevUser       string         `yaml:"dev_user"`        // mode none: the one user, default dev@localhost
 	DevGroups     []string       `yaml:"dev_groups"`      // mode none: that user's groups
 	ServiceTokens []ServiceToken `yaml:"service_tokens"`  // machines
+
+	Accept         []string   `yaml:"accept"`          // whose access tokens /mcp takes: "portal" (the portal signs clients in itself, in front of the IdP), "idp" (clients sign in at the IdP); default portal with client_id, else idp
+	Tokens         Tokens     `yaml:"tokens"`          // lifetimes of what the portal issues
+	Clients        Clients    `yaml:"clients"`         // which MCP clients may sign people in through the portal
+	Workloads      []Workload `yaml:"workloads"`       // machines that bring a token of another issuer, such as Kubernetes or GitHub Actions
+	EncryptionKeys []Secret   `yaml:"encryption_keys"` // seal credentials in the store, "id:base64" as printed by mcp-portal key; the first seals, all open; default: one is made and kept in the store
+	PrivateHosts   []string   `yaml:"private_hosts"`   // what may be contacted for sign-in of clients and upstreams besides public https: origins, hosts, networks such as 10.1.0.0/16
 }
+
+// Tokens are the lifetimes of what the portal issues to MCP clients.
+type Tokens struct {
+	Access     time.Duration `yaml:"access"`      // of an access token, default 15m
+	Refresh    time.Duration `yaml:"refresh"`     // after so long without use a client must sign in again, default 720h
+	Grant      time.Duration `yaml:"grant"`       // after so long a client must sign in again in any case, default 2160h
+	ReuseGrace time.Duration `yaml:"reuse_grace"` // how long a refresh token that was used may be used again, since clients refresh in parallel; later ends the sign-in; default 30m
+}
+
+// Clients says which MCP clients may sign people in through the portal. A
+// person confirms each client on a page of the portal in any case.
+type Clients struct {
+	Register          *bool    `yaml:"register"`           // clients may register themselves (RFC 7591), default true
+	MetadataDocuments *bool    `yaml:"metadata_documents"` // clients may be known by the URL of their metadata document, default true
+	RedirectHosts     []string `yaml:"redirect_hosts"`     // hosts that https redirect URIs may lead to, patterns; empty: any. Loopback is always possible
+	RedirectSchemes   []string `yaml:"redirect_schemes"`   // private-use schemes that redirect URIs may have, as editors use them
+	Static            []Client `yaml:"static"`             // clients known by an id of the admin's choice
+}
+
+// Client is an MCP client that the admin registered.
+type Client struct {
+	ID         string   `yaml:"id"`          // client_id
+	Name       string   `yaml:"name"`        // shown to people, default its id
+	SecretHash string   `yaml:"secret_hash"` // "sha256:" + hex of its client_secret; empty: a public client
+	Redirects  []string `yaml:"redirects"`   // redirect URIs; the port of a loopback address may vary
+	Consent    string   `yaml:"consent"`     // "always" (default): people confirm each sign-in; "never": for clients that the company itself runs
+}
+
+// Workload lets machines in by tokens of another issuer than the IdP.
+type Workload struct {
+	ID       string              `yaml:"id"`       // principal is "svc:<id>"
+	Issuer   string              `yaml:"issuer"`   // issuer URL, e.g. https://token.actions.githubusercontent.com
+	JWKS     string              `yaml:"jwks"`     // URL of its keys, if it serves no discovery document
+	Audience string              `yaml:"audience"` // aud its tokens must have, default the portal's /mcp URL
+	Claims   map[string][]string `yaml:"claims"`   // what the token must say: by claim (dotted path) patterns of which one must match
+	Groups   []string            `yaml:"groups"`   // groups the machine counts as a member of
+	Servers  []string            `yaml:"servers"`  // server ids it may reach; empty: as its groups allow
+	Tools    []string            `yaml:"tools"`    // globs "server/tool"; empty: all of its servers
+}
+
+// MayRegister reports whether clients may register themselves.
+func (c Clients) MayRegister() bool { return c.Register == nil || *c.Register }
+
+// MayPublish reports whether clients may be known by a metadata document.
+func (c Clients) MayPublish() bool { return c.MetadataDocuments == nil || *c.MetadataDocuments }
 
 // ServiceToken is a machine's credential. Only its hash is in the file.
 type ServiceToken struct {
@@ -61,6 +113,9 @@ type ServiceToken struct {
 	Servers []string  `yaml:"servers"` // server ids it may reach; empty: as its groups allow
 	Tools   []string  `yaml:"tools"`   // globs "server/tool"; empty: all of its servers
 	Expires time.Time `yaml:"expires"` // zero: never
+
+	PreviousHash  string    `yaml:"previous_hash"`  // of the token before, while machines change over; made by mcp-portal token --rotate
+	PreviousUntil time.Time `yaml:"previous_until"` // until when that one works
 }
 
 // Server is one upstream. Exactly one of URL and Command is set.

@@ -265,6 +265,10 @@ func (d *decoder) whereElse(name string, p place, names []string) string {
 			found = append(found, f.Path)
 		}
 	}
+	// A key of one section is meant rather than one of each item of a list.
+	if plain := slices.DeleteFunc(slices.Clone(found), func(f string) bool { return strings.Contains(f, "[]") }); len(plain) > 0 {
+		found = plain
+	}
 	valid := "valid keys here are " + list(names)
 	if len(found) > 0 && len(found) <= 3 {
 		return fmt.Sprintf("there is %s, move it there; %s", strings.Join(found, " and "), valid)

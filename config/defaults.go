@@ -15,6 +15,8 @@ func Defaults() *Config {
 			GroupsClaim:   "groups",
 			ClockSkew:     30 * time.Second,
 			SessionMaxAge: 12 * time.Hour,
+			Tokens:        Tokens{Access: 15 * time.Minute, Refresh: 30 * day, Grant: 90 * day, ReuseGrace: 30 * time.Minute},
+			Clients:       Clients{RedirectSchemes: []string{"cursor", "vscode", "vscode-insiders", "windsurf", "zed", "raycast", "goose"}},
 		},
 		Servers: map[string]Server{},
 		Guard: Guard{
@@ -81,6 +83,22 @@ func derive(c *Config) {
 	if c.URL == "" && c.Auth.Mode == "none" {
 		if host, port, err := splitListen(c.Listen); err == nil && port != 0 {
 			c.URL = "http://" + joinHostPort(host, port)
+		}
+	}
+	if len(c.Auth.Accept) == 0 && c.Auth.Mode == "oidc" {
+		c.Auth.Accept = []string{"idp"}
+		if c.Auth.ClientID != "" {
+			c.Auth.Accept = []string{"portal"}
+		}
+	}
+	for i := range c.Auth.Workloads {
+		if w := &c.Auth.Workloads[i]; w.Audience == "" {
+			w.Audience = c.URL + "/mcp"
+		}
+	}
+	for i := range c.Auth.Clients.Static {
+		if cl := &c.Auth.Clients.Static[i]; cl.Name == "" {
+			cl.Name = cl.ID
 		}
 	}
 	if len(c.Auth.Audience) == 0 && c.URL != "" {

@@ -130,6 +130,10 @@ func (b schemaBuilder) object(t reflect.Type, path string) *node {
 		out.Type, out.Required = "object", []string{"action"}
 	case reflect.TypeFor[ServiceToken]():
 		out.Type, out.Required = "object", []string{"id", "hash"}
+	case reflect.TypeFor[Client]():
+		out.Type, out.Required = "object", []string{"id", "redirects"}
+	case reflect.TypeFor[Workload]():
+		out.Type, out.Required = "object", []string{"id", "issuer", "claims"}
 	case reflect.TypeFor[Store]():
 		out.Not = &node{Type: "object", Required: []string{"redis", "file"}}
 	}

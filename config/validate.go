@@ -222,6 +222,7 @@ func (v *validator) auth() {
 			v.report(fmt.Sprintf("auth.scopes[%d]", i), "a scope cannot contain spaces or quotes; write one scope per item")
 		}
 	}
+	v.portalAuth()
 	for _, k := range []string{"dev_user", "dev_groups"} {
 		if path := "auth." + k; v.has(path) {
 			v.report(path, "is only for auth.mode: none; remove it")
@@ -238,7 +239,7 @@ func (v *validator) authNone() {
 	if u, err := url.Parse(v.c.URL); v.c.URL != "" && err == nil && !IsLoopback(u.Hostname()) {
 		v.report("url", "auth.mode is none, which is for this machine only, but the URL is public; remove url, or set up sign-in with auth.mode: oidc")
 	}
-	for _, k := range []string{"issuer", "audience", "client_id", "client_secret", "allow_groups"} {
+	for _, k := range []string{"issuer", "audience", "client_id", "client_secret", "allow_groups", "accept", "tokens", "clients", "workloads"} {
 		if path := "auth." + k; v.has(path) {
 			v.warn(path, "has no effect while auth.mode is none")
 		}
@@ -247,6 +248,7 @@ func (v *validator) authNone() {
 }
 
 func (v *validator) tokens() {
+	v.encryption()
 	ids, hashes := map[string]int{}, map[string]int{}
 	for i, t := range v.c.Auth.ServiceTokens {
 		base := fmt.Sprintf("auth.service_tokens[%d]", i)
@@ -263,6 +265,11 @@ func (v *validator) tokens() {
 			v.report(base+".hash", "is the same as in auth.service_tokens[%d]; give each machine its own token", first)
 		} else {
 			hashes[t.Hash] = i
+		}
+		if (t.PreviousHash == "") != t.PreviousUntil.IsZero() {
+			v.report(base+".previous_until", "previous_hash and previous_until belong together; write both, or remove both when every machine has the new token")
+		} else if t.PreviousHash != "" && t.PreviousHash == t.Hash {
+			v.report(base+".previous_hash", "is the same as hash; it is for the token before")
 		}
 		if t.Hash == emptyHash {
 			v.report(base+".hash", "is the hash of an empty token; hash the real one")

@@ -62,7 +62,7 @@ tools; without the query they see all.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(serveCommand(), checkCommand(), demoCommand(), toolsCommand(), callCommand(), stdioCommand(), tokenCommand(), schemaCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), checkCommand(), demoCommand(), toolsCommand(), callCommand(), stdioCommand(), tokenCommand(), keyCommand(), schemaCommand(), versionCommand())
 	return cmd
 }
 

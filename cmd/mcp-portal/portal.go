@@ -14,6 +14,7 @@ import (
 
 	"github.com/mcp-portal/mcp-portal/audit"
 	"github.com/mcp-portal/mcp-portal/auth"
+	"github.com/mcp-portal/mcp-portal/auth/vault"
 	"github.com/mcp-portal/mcp-portal/codemode"
 	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/gateway"
@@ -30,6 +31,7 @@ type portal struct {
 	log      *slog.Logger
 	store    store.Store
 	audit    *audit.Writer
+	vault    *vault.Vault
 	auth     *auth.Auth
 	registry *registry.Registry
 	manager  *upstreams.Manager
@@ -55,6 +57,9 @@ func start(ctx context.Context, cfg *config.Config, ln net.Listener, log *slog.L
 		return p, err
 	}
 	if p.audit, err = audit.Open(cfg.Audit, cfg.Path, log); err != nil {
+		return p, err
+	}
+	if p.vault, err = vault.New(vault.Options{Keys: cfg.Auth.EncryptionKeys, Store: p.store, Log: log}); err != nil {
 		return p, err
 	}
 	if p.auth, err = auth.New(auth.Options{Config: cfg, Store: p.store, Log: log}); err != nil {
@@ -108,6 +113,10 @@ func (p *portal) reload(next *config.Config) {
 	next = bound(next, p.listener)
 	change := config.Diff(p.cfg, next)
 	if change.Empty() {
+		return
+	}
+	if err := p.vault.SetKeys(next.Auth.EncryptionKeys); err != nil {
+		p.log.Error("the new configuration was refused, the old one stays in use", "error", err)
 		return
 	}
 	if err := p.auth.SetConfig(next); err != nil {
