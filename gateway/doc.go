@@ -6,6 +6,7 @@
 //	stream.go     one answer to a POST: JSON, or server-sent events when needed
 //	session.go    2025 sessions, kept in the store and in memory
 //	listen.go     list_changed to clients: GET streams and subscriptions/listen
+//	subscriptions.go  updated resources to clients, on those streams
 //	methods.go    what each MCP method does
 //	modes.go      query parameters → mode
 //	view.go       what one caller sees: mode + access + toggles + snapshot
@@ -18,7 +19,10 @@
 //	attend.go     answering with the end of a run, or with what it waits for
 //	resume.go     going on with a paused run
 //	result.go     what goes back of a run
+//	exchange.go   one call and the rounds of questions that its server wants
 //	rounds.go     approved calls whose server asks for more input
+//	parked.go     calls that wait for the retry of a 2026-07-28 client
+//	parked_elsewhere.go  those that another replica holds
 //	toggles.go    servers a user has switched off
 //	inflight.go   requests under way: cancelling, draining
 //	bus.go        what replicas tell each other

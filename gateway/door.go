@@ -198,104 +198,6 @@ func (g *Gateway) guardedParked(ctx context.Context, p *passage, x crossing, d w
 		Message: fmt.Sprintf("the administrator changed the rules while the server waited for the client (%s: %s), so the call was cancelled at its server", d.Rule, trimStop(d.Reason))}}
 }
 
-// exchange sends a call that may be made, and lives through the rounds of a
-// server that wants input (2026-07-28, SEP-2322).
-func (g *Gateway) exchange(ctx context.Context, p *passage, x crossing) (json.RawMessage, error) {
-	params := x.params
-	for round := 0; ; round++ {
-		var result json.RawMessage
-		var err error
-		if round == 0 && isParked(p.state) && inRounds(x.method) {
-			result, err = g.parked.goOn(ctx, p, x)
-		} else {
-			result, err = g.send(ctx, p, x)
-		}
-		if err != nil || !inRounds(x.method) {
-			return result, err
-		}
-		requests, state, wants := inputRequired(result)
-		if !wants {
-			return result, nil
-		}
-		if p.req.modern && p.mode == writeguard.Direct {
-			if x.approval == "" && !wrapState(state) {
-				return result, nil // the client answers the server's own questions
-			}
-			return g.keepContinuation(ctx, p, x, result, state)
-		}
-		if p.ask == nil || round >= 10 {
-			return nil, &upstreams.CallError{Server: x.server, Tool: x.name, Problem: upstreams.Problem{Kind: upstreams.KindProtocol,
-				Message: whyNoInput(p, round)}}
-		}
-		responses, e := g.answerAll(ctx, p, requests)
-		if e != nil {
-			return nil, e
-		}
-		x.params = params.Set("inputResponses", responses)
-		if state != nil {
-			x.params = x.params.Set("requestState", state)
-		}
-	}
-}
-
-// whyNoInput says why a server that wants input gets none.
-func whyNoInput(p *passage, round int) string {
-	switch {
-	case round >= 10:
-		return "the server asks for further input again and again: given up after 10 rounds"
-	case p.mode != writeguard.Direct:
-		return "the server asks for further input, which code cannot give: call this tool directly, outside code"
-	}
-	return "the server asks for further input, and this client cannot be asked during a call: it must accept text/event-stream"
-}
-
-// inputRequired reads a result that asks for input (2026-07-28, SEP-2322).
-func inputRequired(result json.RawMessage) (requests, state json.RawMessage, wants bool) {
-	var r struct {
-		ResultType    string          `json:"resultType"`
-		InputRequests json.RawMessage `json:"inputRequests"`
-		RequestState  json.RawMessage `json:"requestState"`
-	}
-	if err := json.Unmarshal(result, &r); err != nil {
-		return nil, nil, false
-	}
-	return r.InputRequests, r.RequestState, r.ResultType == "input_required" || (r.InputRequests != nil && r.ResultType == "")
-}
-
-// wrapState reports whether an upstream's requestState looks like one of ours.
-func wrapState(state json.RawMessage) bool {
-	var s string
-	return json.Unmarshal(state, &s) == nil && isOurState(s)
-}
-
-// answerAll puts a 2026-07-28 server's questions to a 2025 client.
-func (g *Gateway) answerAll(ctx context.Context, p *passage, requests json.RawMessage) (json.RawMessage, *wire.Error) {
-	list, err := wire.ParseObject(requests)
-	if err != nil {
-		return nil, wire.Errorf(wire.CodeInternal, "the server asked for input in a form that cannot be read")
-	}
-	var out wire.Object
-	for _, q := range list {
-		o, err := wire.ParseObject(q.Value)
-		if err != nil {
-			return nil, wire.Errorf(wire.CodeInternal, "the server asked for input in a form that cannot be read")
-		}
-		params := o.Get("params")
-		if params == nil {
-			params = json.RawMessage("{}")
-		}
-		if m := o.String("method"); !p.req.mayBeAsked(m, params) {
-			return nil, wire.Errorf(wire.CodeInternal, "the server asked for %q, which this client does not answer", bounded(m, 60))
-		}
-		res, e := p.ask(ctx, o.String("method"), params)
-		if e != nil {
-			return nil, e
-		}
-		out = append(out, wire.Field{Key: q.Key, Value: res})
-	}
-	return out.Bytes(), nil
-}
-
 // send makes the exchange. It is the only caller of Upstream.Do on behalf of a
 // client.
 func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMessage, error) {
@@ -324,12 +226,6 @@ func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMes
 		c.Ask, c.Capabilities = p.ask, p.req.caps
 	}
 	return do(ctx)
-}
-
-// askInCode refuses the questions of a server whose tool is called from code:
-// nobody reads along there who could answer for this one call.
-func askInCode(_ context.Context, method string, _ json.RawMessage) (json.RawMessage, *wire.Error) {
-	return nil, wire.Errorf(wire.CodeMethodNotFound, "%s is not available: the tool was called from code. It can ask when it is called directly", bounded(method, 60))
 }
 
 // relay is the door for what is no tool: prompts, resources, completions. They
@@ -364,6 +260,25 @@ func (g *Gateway) relayRounds(ctx context.Context, p *passage, x crossing) (json
 		x.params = x.params.Without("requestState", "inputResponses")
 	}
 	return g.exchange(ctx, p, x)
+}
+
+// watch is the door for what a caller wants to hear outside its calls: updated
+// resources and tasks. It lasts until ctx ends; the audit has when it began.
+func (g *Gateway) watch(ctx context.Context, r *request, server string, w upstreams.Watch) {
+	p := &passage{req: r, mode: writeguard.Direct}
+	ev := g.event(p, crossing{method: "subscriptions/listen", server: server, name: bounded(strings.Join(append(append([]string(nil), w.Resources...), w.Tasks...), " "), 200)}, 0)
+	ev.Class, ev.Decision, ev.Rule = string(writeguard.Read), string(writeguard.Allow), "protocol"
+	start, ready := g.now(), w.Ready
+	w.Ready = func(resources, tasks []string, err error) {
+		g.record(ctx, ev, start, nil, err)
+		ready(resources, tasks, err)
+	}
+	up, ok := g.opt.Upstreams.Get(server)
+	if !ok || r.view.off[server] || !r.set.access.CanServer(r.who, server) {
+		w.Ready(nil, nil, wire.Errorf(wire.CodeInvalidParams, "unknown server %s", bounded(server, 60)))
+		return
+	}
+	up.Watch(ctx, &upstreams.Call{User: r.who.ID, Session: r.upstreamSession(), ProtocolVersion: r.version, ClientInfo: r.clientInfo, Capabilities: r.caps}, w)
 }
 
 // event begins an audit line.

@@ -33,10 +33,68 @@ type listener struct {
 	quit    chan struct{}
 	quitOne sync.Once
 	seen    map[string][32]byte
+	subs    *subscriptions
+
+	mailMu sync.Mutex
+	mail   []wire.Message // for the client, besides list_changed
+	posted chan struct{}
+}
+
+// maxMail bounds what waits for a client that reads slowly.
+const maxMail = 1000
+
+// post has a notification sent on the stream. An update of a resource that
+// waits already stands for the next, too.
+func (x *listener) post(method string, params json.RawMessage) {
+	x.mailMu.Lock()
+	defer x.mailMu.Unlock()
+	if method == "notifications/resources/updated" {
+		for _, m := range x.mail {
+			if m.Method == method && string(m.Params) == string(params) {
+				return
+			}
+		}
+	}
+	if len(x.mail) == maxMail {
+		x.mail = x.mail[1:]
+	}
+	x.mail = append(x.mail, wire.Message{Method: method, Params: params})
+	select {
+	case x.posted <- struct{}{}:
+	default:
+	}
+}
+
+// collect takes what waits, as the stream has it.
+func (x *listener) collect() []wire.Message {
+	x.mailMu.Lock()
+	out := x.mail
+	x.mail = nil
+	x.mailMu.Unlock()
+	for i, m := range out {
+		// Whose subscription it is belongs to each hop.
+		if p, err := wire.SetMeta(m.Params, map[string]json.RawMessage{wire.MetaSubscriptionID: x.stamp}); err == nil {
+			out[i].Params = p
+		}
+	}
+	return out
 }
 
 func newListeners(g *Gateway) *listeners {
 	l := &listeners{g: g, all: map[*listener]struct{}{}}
+	g.bus.handle("subscribed", func(n note) {
+		var s subscribed
+		if x := l.of(n.Key); x != nil && json.Unmarshal(n.Body, &s) == nil && x.subs.set(s.URI, s.On) {
+			l.wake(x.grant)
+		}
+	})
+	g.bus.handle("push", func(n note) {
+		if m, err := wire.ParseMessage(n.Body); err == nil {
+			if x := l.of(n.Key); x != nil {
+				x.post(m.Method, m.Params)
+			}
+		}
+	})
 	g.bus.handle("toggled", func(n note) {
 		g.toggles.forget(n.Key)
 		l.wake(n.Key)
@@ -71,8 +129,33 @@ func (l *listeners) drop(session string) {
 
 func (x *listener) end() { x.quitOne.Do(func() { close(x.quit) }) }
 
+// of is the stream of a session; nil if it is not here.
+func (l *listeners) of(session string) *listener {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for x := range l.all {
+		if x.session == session && session != "" && !isClosed(x.quit) {
+			return x
+		}
+	}
+	return nil
+}
+
+// push sends a notification to the stream of a session, on whichever replica
+// that is.
+func (l *listeners) push(ctx context.Context, session string, m wire.Message) {
+	if x := l.of(session); x != nil {
+		x.post(m.Method, m.Params)
+		return
+	}
+	if err := l.g.bus.tell(ctx, note{Kind: "push", Key: session, Body: m.Bytes()}); err != nil {
+		l.g.log.Debug("a notification could not be passed to the other replicas", "error", err)
+	}
+}
+
 func (l *listeners) add(x *listener) {
 	x.wakes, x.quit, x.seen = make(chan struct{}, 1), make(chan struct{}), map[string][32]byte{}
+	x.posted = make(chan struct{}, 1)
 	if x.session != "" {
 		l.drop(x.session) // a newer GET takes over; two would get everything twice
 	}
@@ -148,7 +231,21 @@ func (g *Gateway) get(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := &listener{grant: s.key, session: s.key, who: who, mode: mode, wants: map[string]bool{"tools": true, "prompts": true, "resources": true}}
-	g.follow(r.Context(), w, x, nil)
+	rec := g.sessions.record(s)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	x.subs = newSubscriptions(ctx, g, x, &request{set: set, who: who, sess: s, grant: s.key, version: rec.Version,
+		clientInfo: rec.ClientInfo, caps: rec.Capabilities, client: clientName(rec.ClientInfo)})
+	have := g.subscribedTo(ctx, s.key)
+	for _, uri := range have {
+		x.subs.want[uri] = true
+	}
+	g.follow(ctx, w, x, func() *wire.Message {
+		if len(have) > 0 {
+			g.listeners.wake(x.grant)
+		}
+		return nil
+	})
 }
 
 // listen serves subscriptions/listen (2026-07-28): an acknowledgement, then
@@ -160,6 +257,14 @@ func (g *Gateway) listen(ctx context.Context, w http.ResponseWriter, req *reques
 		return
 	}
 	x := &listener{grant: req.grant, who: req.who, mode: req.mode, stamp: req.msg.ID, wants: map[string]bool{}}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req.view = g.newView(ctx, req.set, req.who, req.grant)
+	x.subs = newSubscriptions(ctx, g, x, req)
+	if e := x.subs.wish(want); e != nil {
+		fail(w, modernStatus(e.Code), req.msg.ID, e)
+		return
+	}
 	agreed := wire.Object{}
 	for _, k := range []struct{ member, kind string }{{"toolsListChanged", "tools"}, {"promptsListChanged", "prompts"}, {"resourcesListChanged", "resources"}} {
 		if string(want.Get(k.member)) == "true" {
@@ -167,19 +272,23 @@ func (g *Gateway) listen(ctx context.Context, w http.ResponseWriter, req *reques
 			agreed = append(agreed, wire.Field{Key: k.member, Value: json.RawMessage("true")})
 		}
 	}
-	ack := wire.Message{Method: "notifications/subscriptions/acknowledged", Params: wire.Object{
-		{Key: "_meta", Value: stamped(x.stamp)}, {Key: "notifications", Value: agreed.Bytes()}}.Bytes()}
-	g.follow(ctx, w, x, &ack)
+	g.follow(ctx, w, x, func() *wire.Message {
+		agreed = append(agreed, x.subs.honoured(want, req.view)...)
+		return &wire.Message{Method: "notifications/subscriptions/acknowledged", Params: wire.Object{
+			{Key: "_meta", Value: stamped(x.stamp)}, {Key: "notifications", Value: agreed.Bytes()}}.Bytes()}
+	})
 }
 
 func stamped(id json.RawMessage) json.RawMessage {
 	return wire.Object{{Key: wire.MetaSubscriptionID, Value: id}}.Bytes()
 }
 
-// follow keeps a stream open and tells its client what changed.
-func (g *Gateway) follow(ctx context.Context, w http.ResponseWriter, x *listener, first *wire.Message) {
+// follow keeps a stream open and tells its client what changed. first makes
+// what the stream begins with, if anything.
+func (g *Gateway) follow(ctx context.Context, w http.ResponseWriter, x *listener, first func() *wire.Message) {
 	g.listeners.add(x)
 	defer g.listeners.remove(x)
+	defer x.subs.stop()
 	g.listeners.look(ctx, x)
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -192,15 +301,15 @@ func (g *Gateway) follow(ctx context.Context, w http.ResponseWriter, x *listener
 		}
 		return http.NewResponseController(w).Flush() == nil
 	}
-	opening := []byte(": open\n\n")
-	if first != nil {
-		opening = wire.AppendEvent(nil, wire.Event{Name: "message", Data: first.Bytes()})
+	if !write([]byte(": open\n\n")) { // at once, whatever the first message takes
+		return
 	}
-	if !write(opening) {
+	if m := first(); m != nil && !write(wire.AppendEvent(nil, wire.Event{Name: "message", Data: m.Bytes()})) {
 		return
 	}
 	beat := time.NewTicker(keepAlive)
 	defer beat.Stop()
+	kept := g.now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -217,6 +326,18 @@ func (g *Gateway) follow(ctx context.Context, w http.ResponseWriter, x *listener
 			if !write([]byte(": keepalive\n\n")) {
 				return
 			}
+			if x.session != "" && g.now().Sub(kept) > time.Hour {
+				kept = g.now() // what the session subscribes to outlives its stream
+				if _, err := g.opt.Store.Touch(ctx, subscriptionsKey(x.session), g.subscriptionsFor()); err != nil {
+					g.log.Debug("the subscriptions of a session could not be kept", "error", err)
+				}
+			}
+		case <-x.posted:
+			for _, m := range x.collect() {
+				if !write(wire.AppendEvent(nil, wire.Event{Name: "message", Data: m.Bytes()})) {
+					return
+				}
+			}
 		case <-x.wakes:
 			// Changes come in bursts (a server reconnects: tools, prompts,
 			// resources): one look a moment later covers them all.
@@ -225,6 +346,7 @@ func (g *Gateway) follow(ctx context.Context, w http.ResponseWriter, x *listener
 				return
 			case <-time.After(50 * time.Millisecond):
 			}
+			go x.subs.settle(g.newView(ctx, g.settings(), x.who, x.grant)) // what may be seen may have changed, too
 			for _, kind := range g.listeners.look(ctx, x) {
 				m := wire.Message{Method: "notifications/" + kind + "/list_changed"}
 				if x.stamp != nil {

@@ -33,6 +33,8 @@ func (g *Gateway) dispatch(ctx context.Context, w http.ResponseWriter, r *reques
 		return json.RawMessage("{}"), nil
 	case "logging/setLevel":
 		return g.setLevel(ctx, r)
+	case "resources/subscribe", "resources/unsubscribe":
+		return g.subscribe(ctx, r, r.msg.Method == "resources/subscribe")
 	case "tools/list":
 		return listed("tools", g.toolList(r.view, r.mode)), nil
 	case "prompts/list":
@@ -97,7 +99,7 @@ func (g *Gateway) discover(r *request) (json.RawMessage, *wire.Error) {
 func (g *Gateway) about(r *request, o wire.Object) json.RawMessage {
 	// The lists can always change here, whatever a server says of itself:
 	// clients listen only if they are told so.
-	caps := `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true},"completions":{},"logging":{}}`
+	caps := `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"completions":{},"logging":{}}`
 	info := wire.Encode(map[string]string{"name": "mcp-portal", "title": r.set.cfg.Name, "version": g.opt.Version})
 	o = append(o, wire.Field{Key: "capabilities", Value: json.RawMessage(caps)})
 	if r.modern {
@@ -334,13 +336,17 @@ func (g *Gateway) resourcesRead(ctx context.Context, r *request) (json.RawMessag
 	server, own, ok := r.view.resource(uri)
 	if !ok {
 		g.recordRefused(ctx, r, "resources/read", uri)
-		code := wire.CodeResourceNotFound
-		if r.modern {
-			code = wire.CodeInvalidParams
-		}
-		return nil, &wire.Error{Code: code, Message: fmt.Sprintf("resource %q is not offered by any server you may use", bounded(uri, 200)), Data: wire.Encode(map[string]string{"uri": bounded(uri, 200)})}
+		return nil, unknownResource(r, uri)
 	}
 	return g.relayed(ctx, r, crossing{method: "resources/read", server: server, name: own, params: forwardParams(r.params, "uri", own)})
+}
+
+func unknownResource(r *request, uri string) *wire.Error {
+	code := wire.CodeResourceNotFound
+	if r.modern {
+		code = wire.CodeInvalidParams
+	}
+	return &wire.Error{Code: code, Message: fmt.Sprintf("resource %q is not offered by any server you may use", bounded(uri, 200)), Data: wire.Encode(map[string]string{"uri": bounded(uri, 200)})}
 }
 
 // complete relays an argument completion to the owner of the prompt or

@@ -24,6 +24,8 @@ type conn interface {
 	why() error
 	// busy is the number of calls in flight.
 	busy() int
+	// notice sends a notification of the client.
+	notice(ctx context.Context, m wire.Message) error
 	// base is what all kinds of conn have in common.
 	base() *session
 	// close ends the session, politely as far as ctx allows, and returns when
@@ -82,6 +84,8 @@ type session struct {
 	hi *hello
 
 	notices atomic.Int32 // being sent, by nobody who waits
+
+	watchers watchers
 
 	levelMu sync.Mutex
 	level   string // of messages, as the server was told last; "": never
@@ -180,11 +184,9 @@ func (s *session) stray(m wire.Message, reply func(wire.Message)) {
 			return
 		}
 		go s.orphan(m, reply)
+	case s.listening(m) != nil: // on a pipe, the notices of a listen request
+		s.listening(m).push(m)
 	case global(m.Method):
-		if l := s.inflight.byToken(tokenText(wire.Meta(m.Params, wire.MetaSubscriptionID))); l != nil && l.x.Method == methodListen {
-			l.push(m) // on a pipe, the notices of a listen request
-			return
-		}
 		s.tell(m)
 	case m.Method == "notifications/progress":
 		if l := s.inflight.byToken(progressToken(m.Params)); l != nil {
@@ -201,6 +203,18 @@ func (s *session) stray(m wire.Message, reply func(wire.Message)) {
 		}
 		s.tell(m)
 	}
+}
+
+// listening is the listen request that a notice says it belongs to.
+func (s *session) listening(m wire.Message) *live {
+	id := wire.Meta(m.Params, wire.MetaSubscriptionID)
+	if id == nil {
+		return nil
+	}
+	if l := s.inflight.byToken(tokenText(id)); l != nil && l.x.Method == methodListen {
+		return l
+	}
+	return nil
 }
 
 // orphan takes a question that came while no call, or calls of several users,
@@ -223,8 +237,13 @@ func (s *session) tell(m wire.Message) {
 	case strings.HasSuffix(m.Method, "/list_changed"):
 		s.events.listChanged()
 	case m.Method == "notifications/subscriptions/acknowledged":
-	case s.events.notify != nil:
-		s.events.notify(m.Method, m.Params)
+	default:
+		if m.Method == "notifications/resources/updated" {
+			s.watchers.updated(m.Params)
+		}
+		if s.events.notify != nil {
+			s.events.notify(m.Method, m.Params)
+		}
 	}
 }
 

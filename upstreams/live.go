@@ -190,7 +190,7 @@ func (f *inflight) newest() *live {
 	defer f.mu.Unlock()
 	var found *live
 	for _, l := range f.calls {
-		if l.x.internal {
+		if l.x.internal || l.x.Method == methodListen {
 			continue
 		}
 		if found != nil && found.x.User != l.x.User {

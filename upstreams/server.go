@@ -82,9 +82,13 @@ func newServer(cfg config.Server, opts *Options, changed func()) *server {
 		if info == nil {
 			info = opts.ClientInfo
 		}
+		session := c.Session
+		if t.transport == transportStdio {
+			session = "" // a child serves all sessions of its user
+		}
 		notify := func(method string, params json.RawMessage) {
 			if opts.OnNotification != nil {
-				opts.OnNotification(cfg.ID, c.User, c.Session, method, params)
+				opts.OnNotification(cfg.ID, c.User, session, method, params)
 			}
 		}
 		return s.dial(ctx, *t, info, c.sessionCapabilities(), true, notify)

@@ -31,6 +31,7 @@ func (c *streamable) standalone() {
 		case resp.StatusCode == http.StatusOK && mediaType(resp.Header) == wire.TypeEventStream:
 			if opened {
 				c.events.doubt() // notices may have been missed
+				c.watchers.missed()
 			}
 			opened = true
 			last, asked, heard = c.hear(resp, last)

@@ -43,6 +43,8 @@ type Upstream interface {
 	// *CallError (anything else). It is never retried once it may have been
 	// dispatched.
 	Do(ctx context.Context, c *Call) (json.RawMessage, error)
+	// Watch keeps a subscription of the call's user until ctx ends, see Watch.
+	Watch(ctx context.Context, c *Call, w Watch)
 	// Status is the present state; cheap.
 	Status() Status
 }

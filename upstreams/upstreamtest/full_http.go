@@ -86,6 +86,9 @@ func (h *FullHTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.mu.Unlock()
 		h.End(s.FullSession)
 		return
+	case r.Method != http.MethodPost:
+		http.NotFound(w, r)
+		return
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
