@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -39,17 +40,20 @@ type callList struct {
 	running int
 	closed  bool
 	idle    chan struct{} // closed when the last running call ends after closed
+	timers  map[int]*time.Timer
+	tape    *tape
 }
 
 type job struct {
-	id    uint32
+	n     int // of the question
 	index int // in records; -1 for a query
 	name  string
 	args  json.RawMessage
+	known bool // it was asked before the run was continued, and its answer is not known
 }
 
 func newCallList(e *execution, host Host) *callList {
-	c := &callList{e: e, host: host, known: make(map[string]bool, len(e.req.Tools)), idle: make(chan struct{})}
+	c := &callList{e: e, host: host, known: make(map[string]bool, len(e.req.Tools)), idle: make(chan struct{}), timers: map[int]*time.Timer{}, tape: newTape(e)}
 	for _, t := range e.req.Tools {
 		c.known[t.Outward] = true
 	}
@@ -75,7 +79,23 @@ func (c *callList) add(f proto.Frame) error {
 	if c.args > maxArgsFlight {
 		return &limitReached{kindCalls, fmt.Sprintf("the arguments of the calls in flight add up to more than %d MB; await calls before making more", maxArgsFlight>>20)}
 	}
-	j := job{id: f.ID, index: -1, name: name, args: args}
+	ev := Event{Kind: EventCall, N: int(c.next), Name: name, Data: args}
+	if f.Kind == proto.Query {
+		ev.Kind = EventQuery
+	}
+	known := len(c.tape.asked) >= ev.N
+	answer, answered, err := c.tape.question(ev)
+	if err != nil {
+		return err
+	}
+	j := job{n: ev.N, index: -1, name: name, args: args, known: known}
+	if f.Kind == proto.Query && name == proto.TimerQuery {
+		c.args -= len(args)
+		if answered {
+			return nil
+		}
+		return c.timerLocked(j)
+	}
 	if f.Kind == proto.Query {
 		if c.queries++; c.queries > 8*c.e.lim.MaxCalls {
 			return fmt.Errorf("%w: more queries than allowed", proto.ErrProtocol)
@@ -87,9 +107,45 @@ func (c *callList) add(f proto.Frame) error {
 		j.index = len(c.records)
 		c.records = append(c.records, CallRecord{Seq: j.index + 1, Tool: cutText(name, 200), Status: callNotStarted})
 	}
+	if answered {
+		c.args -= len(args)
+		if j.index >= 0 {
+			c.records[j.index].ended(answer)
+		}
+		return nil
+	}
 	c.queue = append(c.queue, j)
 	c.startLocked()
 	return nil
+}
+
+// timerLocked answers after a while. Timers take no place of a call.
+func (c *callList) timerLocked(j job) error {
+	ms, err := strconv.Atoi(string(j.args))
+	if err != nil || ms < 0 || ms > proto.MaxTimerMillis || len(c.timers) > maxTimers {
+		return fmt.Errorf("%w: timer %.40q beside %d others", proto.ErrProtocol, j.args, len(c.timers))
+	}
+	if c.closed {
+		return nil
+	}
+	c.timers[j.n] = time.AfterFunc(time.Duration(ms)*time.Millisecond, func() {
+		c.mu.Lock()
+		_, live := c.timers[j.n]
+		delete(c.timers, j.n)
+		c.mu.Unlock()
+		if live {
+			c.tape.answer(Event{Kind: EventAnswer, N: j.n, Data: json.RawMessage("null"), Time: time.Now().UnixMilli()})
+		}
+	})
+	return nil
+}
+
+// stopTimersLocked ends the timers: nobody waits for them any more.
+func (c *callList) stopTimersLocked() {
+	for n, t := range c.timers {
+		t.Stop()
+		delete(c.timers, n)
+	}
 }
 
 func (c *callList) startLocked() {
@@ -107,24 +163,20 @@ func (c *callList) startLocked() {
 func (c *callList) do(j job) {
 	began := time.Now()
 	result, err := c.ask(j)
-	took := time.Since(began)
+	ev := c.event(j, result, err, time.Since(began))
 
 	c.mu.Lock()
 	if j.index >= 0 && c.ctx.Err() == nil {
 		r := &c.records[j.index]
-		r.Millis = float64(took.Microseconds()) / 1000
-		r.BytesOut = len(result)
-		r.Status = callOK
-		if err != nil {
-			r.Status, r.Error = callError, cutText(err.Error(), 500)
-		} else if text, failed := toolFailure(result); failed {
-			r.Status, r.Error = callError, cutText(text, 500)
+		r.ended(ev)
+		if err == nil {
+			r.BytesOut = len(result)
 		}
 	}
 	c.mu.Unlock()
 
 	if c.ctx.Err() == nil {
-		c.deliver(j, result, err)
+		c.tape.answer(ev)
 	}
 
 	c.mu.Lock()
@@ -137,6 +189,23 @@ func (c *callList) do(j job) {
 	}
 }
 
+// ended notes how a call came out.
+func (r *CallRecord) ended(answer Event) {
+	r.Millis = answer.Millis
+	if !answer.Failed {
+		r.Status, r.BytesOut = callOK, len(answer.Data)
+		if text, failed := toolFailure(answer.Data); failed {
+			r.Status, r.Error = callError, cutText(text, 500)
+		}
+		return
+	}
+	r.Status = callError
+	var m proto.ErrorMsg
+	if json.Unmarshal(answer.Data, &m) == nil {
+		r.Error = cutText(m.Message, 500)
+	}
+}
+
 func (c *callList) ask(j job) (json.RawMessage, error) {
 	if j.index < 0 {
 		return c.host.Query(c.ctx, j.name, j.args)
@@ -144,32 +213,31 @@ func (c *callList) ask(j job) (json.RawMessage, error) {
 	if !c.known[j.name] {
 		return nil, &HostError{Code: "unknown_tool", Message: fmt.Sprintf("there is no tool %.80q in this run", j.name)}
 	}
-	return c.host.Call(c.ctx, HostCall{Seq: j.index + 1, Tool: j.name, Arguments: j.args})
+	return c.host.Call(c.ctx, HostCall{Seq: j.index + 1, Tool: j.name, Arguments: j.args, Known: j.known})
 }
 
-// deliver sends the answer. Numbers of calls are unique in a worker's life, so
-// one that comes after its run has ended concerns nobody.
-func (c *callList) deliver(j job, result json.RawMessage, err error) {
+// event is the answer to a question as the script is told.
+func (c *callList) event(j job, result json.RawMessage, err error, took time.Duration) Event {
+	ev := Event{Kind: EventAnswer, N: j.n, Data: result, Time: time.Now().UnixMilli(), Millis: float64(took.Microseconds()) / 1000}
 	if err == nil && len(result) > c.e.lim.MaxCallResult {
 		err = &HostError{Code: "too_large", Message: fmt.Sprintf("the call was made, but its result of %d bytes is more than the %d a script may receive; ask for fewer rows or fields", len(result), c.e.lim.MaxCallResult)}
 	}
-	if err == nil && len(result) == 0 {
-		result = json.RawMessage("null")
-	}
 	if err == nil {
-		_ = c.e.w.send(proto.Result, j.id, result) // a broken connection ends the run in listen
-		return
+		if len(result) == 0 {
+			ev.Data = json.RawMessage("null")
+		}
+		return ev
 	}
+	ev.Failed = true
 	m := proto.ErrorMsg{Code: "error", Message: err.Error()}
 	var h *HostError
 	if errors.As(err, &h) {
 		m = proto.ErrorMsg{Code: h.Code, Message: h.Message}
 	}
-	data, err := json.Marshal(m)
-	if err != nil {
-		data = []byte(`{"code":"error","message":"the error could not be encoded"}`)
+	if ev.Data, err = json.Marshal(m); err != nil {
+		ev.Data = json.RawMessage(`{"code":"error","message":"the error could not be encoded"}`)
 	}
-	_ = c.e.w.send(proto.Error, j.id, data)
+	return ev
 }
 
 // toolFailure tells whether a result is marked as an error.
@@ -197,6 +265,7 @@ func toolFailure(result json.RawMessage) (text string, failed bool) {
 // they did matters more than the time.
 func (c *callList) settle(most time.Duration) {
 	c.mu.Lock()
+	c.stopTimersLocked()
 	if c.closed || c.running == 0 {
 		c.closed = true
 		c.mu.Unlock()
@@ -217,6 +286,7 @@ func (c *callList) settle(most time.Duration) {
 func (c *callList) snapshot() []CallRecord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.stopTimersLocked()
 	if !c.closed {
 		c.closed = true
 		if c.running == 0 {

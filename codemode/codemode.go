@@ -30,6 +30,7 @@ type HostCall struct {
 	Seq       int    // 1, 2, … in issue order within the run
 	Tool      string // outward name
 	Arguments json.RawMessage
+	Known     bool // made before the run was continued from its recording, which does not have the answer
 }
 
 // HostError is an error of Host.Call whose parts the script may see.
@@ -50,6 +51,15 @@ type Request struct {
 	// Paused tells the pool that the script waits for a person; while it is
 	// positive the wall clock of the run stands still.
 	Paused *Pause
+	// Journal, if not nil, is told what the script does and learns.
+	Journal Journal
+	// Replay continues a run from its recording: the script is run again, is
+	// told what it was told then, and goes on from there.
+	Replay *Recording
+	// Seed of chance, and the start of the script's clock in Unix milliseconds;
+	// of no meaning with Replay. Zero: the pool chooses.
+	Seed  uint64
+	Start int64
 }
 
 // Limits of one run. Zero values mean the pool's defaults.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,7 @@ const (
 	frameSlack    = 64 << 10               // room for envelopes and notes
 	reusableHeap  = 32 << 10               // KiB; a worker with more left is retired
 	maxLogLines   = 10_000
+	maxTimers     = 10_000
 	queuePatience = 30 * time.Second // a run waits at least so long for a place
 )
 
@@ -193,6 +195,13 @@ func (e *execution) run(ctx context.Context) (*Outcome, bool) {
 	msg := &proto.RunMsg{
 		Code: e.req.Code, CPUMillis: int(e.lim.CPU / time.Millisecond), WallMillis: int(e.lim.Wall / time.Millisecond),
 		MemoryMB: e.lim.MemoryMB, MaxCalls: e.lim.MaxCalls, MaxArgs: maxArgs, MaxLogs: e.lim.MaxLogs, MaxValue: e.lim.MaxValue, MaxBlocks: maxContent,
+		Seed: e.req.Seed, StartMillis: e.req.Start,
+	}
+	if r := e.req.Replay; r != nil {
+		msg.Seed, msg.StartMillis = r.Seed, r.Start
+	}
+	if msg.StartMillis == 0 {
+		msg.Seed, msg.StartMillis = rand.Uint64(), time.Now().UnixMilli()
 	}
 	for _, t := range e.req.Tools {
 		msg.Tools = append(msg.Tools, proto.Tool(t))
@@ -201,6 +210,7 @@ func (e *execution) run(ctx context.Context) (*Outcome, bool) {
 	if err != nil {
 		return e.outcome(nil, &ScriptError{Kind: kindEngine, Message: err.Error()}), true
 	}
+	go e.calls.tape.repeat(callCtx)
 	stopClock := e.clock()
 	defer stopClock()
 	// The worker reads before it does anything else, so this write ends.

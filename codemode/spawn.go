@@ -255,9 +255,15 @@ func (p *process) dead() bool {
 }
 
 // send writes one frame.
-func (p *process) send(k proto.Kind, id uint32, data []byte) error {
-	b := make([]byte, 0, proto.HeaderLen+len(data))
-	b = append(proto.AppendHeader(b, k, id, len(data)), data...)
+func (p *process) send(k proto.Kind, id uint32, parts ...[]byte) error {
+	n := 0
+	for _, part := range parts {
+		n += len(part)
+	}
+	b := proto.AppendHeader(make([]byte, 0, proto.HeaderLen+n), k, id, n)
+	for _, part := range parts {
+		b = append(b, part...)
+	}
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	_, err := p.socket.Write(b)

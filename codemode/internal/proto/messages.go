@@ -36,6 +36,10 @@ type RunMsg struct {
 	MaxLogs    int `json:"max_logs"`    // bytes of console output
 	MaxValue   int `json:"max_value"`   // bytes of the value
 	MaxBlocks  int `json:"max_content"` // bytes of the content blocks
+
+	// What a replay needs to be the same: chance, and the time at the start.
+	Seed        uint64 `json:"seed"`
+	StartMillis int64  `json:"start_ms"` // Unix milliseconds
 }
 
 // EncodeRun is the payload of a Run frame. Code and tools travel outside the
@@ -103,6 +107,32 @@ func DecodeRun(b []byte) (*RunMsg, error) {
 		m.Tools = append(m.Tools, Tool{names[i], names[i+1], names[i+2], names[i+3]})
 	}
 	return m, nil
+}
+
+// TimerQuery is the name of the Query with which a script waits; its arguments
+// are the milliseconds, at most MaxTimerMillis.
+const (
+	TimerQuery     = "$timer"
+	MaxTimerMillis = 24 * 60 * 60 * 1000
+)
+
+// AnswerLen is what the payload of a Result or Error holds before its JSON: the
+// time at which it was given, which is the script's clock from then on.
+const AnswerLen = 8
+
+// AnswerHead is that part for a time in Unix milliseconds.
+func AnswerHead(now int64) [AnswerLen]byte {
+	var h [AnswerLen]byte
+	binary.LittleEndian.PutUint64(h[:], uint64(now))
+	return h
+}
+
+// DecodeAnswer splits the payload of a Result or Error.
+func DecodeAnswer(b []byte) (now int64, data []byte, err error) {
+	if len(b) < AnswerLen {
+		return 0, nil, fmt.Errorf("%w: answer of %d bytes", ErrProtocol, len(b))
+	}
+	return int64(binary.LittleEndian.Uint64(b)), b[AnswerLen:], nil
 }
 
 // ErrorMsg is why a call failed.

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/dop251/goja"
@@ -20,9 +20,11 @@ const (
 	noteRoom   = 2 << 10 // bytes of notes kept beyond the script's own budget
 )
 
+// timer is a setTimeout or sleep under way. The gateway waits and answers, so
+// that a script learns of all that happens in one order, which a replay can
+// repeat.
 type timer struct {
-	at   time.Time
-	id   int64
+	id   int64 // as the script knows it
 	fire func() (goja.Value, error)
 }
 
@@ -119,15 +121,22 @@ func clip(s string, n int) string {
 
 // after makes a timer; what is left of the run bounds it.
 func (r *run) after(ms float64, fire func() (goja.Value, error)) (int64, error) {
-	if len(r.timers) >= maxTimers {
+	if r.waits >= maxTimers {
 		return 0, fmt.Errorf("more than %d timers at once", maxTimers)
 	}
 	if math.IsNaN(ms) || ms < 0 {
 		ms = 0
 	}
+	payload, err := proto.EncodeCall(proto.TimerQuery, strconv.AppendInt(nil, int64(min(ms, proto.MaxTimerMillis)), 10))
+	if err != nil {
+		return 0, err
+	}
+	r.waits++
 	r.timerSeq++
-	d := time.Duration(min(ms, 24*60*60*1000) * float64(time.Millisecond))
-	r.timers = append(r.timers, &timer{at: time.Now().Add(d), id: r.timerSeq, fire: fire})
+	r.next++
+	id := proto.CallID(r.id, r.next)
+	r.timers[id] = &timer{id: r.timerSeq, fire: fire}
+	r.w.link.put(proto.Query, id, payload)
 	return r.timerSeq, nil
 }
 
@@ -162,20 +171,12 @@ func (r *run) sleep(c goja.FunctionCall) goja.Value {
 	return r.vm.ToValue(p)
 }
 
-func (r *run) nextTimer() *timer {
-	var first *timer
-	for _, t := range r.timers {
-		if first == nil || t.at.Before(first.at) || t.at.Equal(first.at) && t.id < first.id {
-			first = t
-		}
-	}
-	return first
-}
-
+// dropTimer forgets a timer; the gateway's answer is then for nobody.
 func (r *run) dropTimer(id int64) {
-	for i, t := range r.timers {
+	for k, t := range r.timers {
 		if t.id == id {
-			r.timers = append(r.timers[:i], r.timers[i+1:]...)
+			delete(r.timers, k)
+			r.cleared[k] = struct{}{}
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package worker
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -29,8 +30,12 @@ type run struct {
 	next      uint32 // last id given to a call or query
 	calls     int    // calls made, of MaxCalls
 	pending   map[uint32]*pendingCall
-	timers    []*timer
+	timers    map[uint32]*timer
+	cleared   map[uint32]struct{} // timers that the script called off
+	waits     int                 // timers that the gateway has not answered
 	timerSeq  int64
+	now       int64 // the script's clock in Unix milliseconds
+	looks     int   // at the clock since it moved
 	unhandled map[*goja.Promise]struct{}
 
 	logLeft int
@@ -47,10 +52,29 @@ type pendingCall struct {
 }
 
 func newRun(w *worker, id uint32, m *proto.RunMsg, vm *goja.Runtime) *run {
-	return &run{
-		w: w, vm: vm, id: id, msg: m, cpu0: cpuNanos(), logLeft: m.MaxLogs,
+	r := &run{
+		w: w, vm: vm, id: id, msg: m, cpu0: cpuNanos(), logLeft: m.MaxLogs, now: m.StartMillis,
 		errorClass: vm.Get("Error"), pending: map[uint32]*pendingCall{}, unhandled: map[*goja.Promise]struct{}{},
+		timers: map[uint32]*timer{}, cleared: map[uint32]struct{}{},
 	}
+	// Chance and time are given, so that the same answers lead to the same
+	// calls when the run is replayed.
+	random := rand.New(rand.NewPCG(m.Seed, 0))
+	vm.SetRandSource(random.Float64)
+	vm.SetTimeSource(r.time)
+	return r
+}
+
+// looksPerMilli is how often a script may look at the clock before it moves by
+// itself: the clock stands still between answers, and a loop that waits for it
+// must come to an end.
+const looksPerMilli = 1000
+
+func (r *run) time() time.Time {
+	if r.looks++; r.looks%looksPerMilli == 0 {
+		r.now++
+	}
+	return time.UnixMilli(r.now)
 }
 
 // do compiles and runs the script and tells how it ended. A failure of the
@@ -156,7 +180,7 @@ func (r *run) try(f func()) (err error) {
 
 func (r *run) outstanding() bool { return len(r.pending) > 0 || len(r.timers) > 0 }
 
-// drive feeds answers and timers to the script until done says so.
+// drive feeds answers to the script until done says so.
 func (r *run) drive(done func() bool) error {
 	for !done() {
 		if !r.outstanding() {
@@ -227,34 +251,42 @@ func (r *run) waitingFor() string {
 	return strings.Join(names, ", ")
 }
 
-// wait takes one answer or one due timer and lets the script go on. Orders of
-// the gateway arrive on another pipe, hence the short slices.
+// wait takes one answer and lets the script go on. Orders of the gateway arrive
+// on another pipe, hence the short slices.
 func (r *run) wait() error {
 	r.w.link.flush()
 	for {
 		if k := r.stopped(); k != "" {
 			return &limitError{kind: k, waiting: r.waitingFor()}
 		}
-		slice := 50 * time.Millisecond
-		if t := r.nextTimer(); t != nil {
-			left := time.Until(t.at)
-			if left <= 0 {
-				r.dropTimer(t.id)
-				_, err := t.fire()
-				return err
-			}
-			slice = min(slice, left)
-		}
-		if !r.w.link.ready(int((slice + time.Millisecond - 1) / time.Millisecond)) {
+		if !r.w.link.ready(50) {
 			continue
 		}
 		f, err := r.w.link.read()
 		if err != nil {
 			return fmt.Errorf("the gateway went away: %w", err)
 		}
-		p := r.pending[f.ID]
-		if p == nil {
-			continue
+		now, data, err := proto.DecodeAnswer(f.Data)
+		if err != nil {
+			return err
+		}
+		f.Data = data
+		p, t := r.pending[f.ID], r.timers[f.ID]
+		if _, called := r.cleared[f.ID]; called {
+			delete(r.cleared, f.ID)
+			r.waits--
+		}
+		if p == nil && t == nil {
+			continue // of an earlier run, or called off
+		}
+		if now > r.now {
+			r.now, r.looks = now, 0
+		}
+		if t != nil {
+			delete(r.timers, f.ID)
+			r.waits--
+			_, err := t.fire()
+			return err
 		}
 		delete(r.pending, f.ID)
 		return r.answer(p, f)
