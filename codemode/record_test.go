@@ -110,7 +110,9 @@ func TestContinuedRuns(t *testing.T) {
 			j := newJournal(rec.Events)
 			ctx, cancel := context.WithCancel(context.Background())
 			if life < 3 { // killed after some events
+				mu.Lock()
 				after := len(rec.Events) + 1 + rng.IntN(25)
+				mu.Unlock()
 				go func() {
 					for range j.added {
 						if len(j.all()) >= after {
