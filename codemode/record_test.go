@@ -101,7 +101,9 @@ func TestContinuedRuns(t *testing.T) {
 				}
 				return json.RawMessage(fmt.Sprintf(`{"content":[], "structuredContent": {"n": %d,  "big": 12345678901234567890}}`, k)), nil
 			},
-			query: func(context.Context, string, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`[]`), nil },
+			query: func(context.Context, string, json.RawMessage) (json.RawMessage, error) {
+				return json.RawMessage(`[]`), nil
+			},
 		}
 		rec := &Recording{Version: Version(), Seed: uint64(round), Start: 1_700_000_000_000}
 		req := Request{ID: "r", Owner: "u", Code: wandering, Tools: tools("s_step", "s_hold"), Seed: rec.Seed, Start: rec.Start}
