@@ -47,7 +47,7 @@ func TestMisuse(t *testing.T) {
 		name, code, part string
 		line             int
 	}{
-		{"unknown tool", "const a = 1\nawait codemode.crm_listusers({})", "codemode.crm_list_users", 2},
+		{"unknown tool", "const a = 1\nawait codemode.crm_list_user({})", "codemode.crm_list_users", 2},
 		{"unknown member", "await crm.listUser({})", "crm.list_users", 1},
 		{"unknown name in call", "await codemode.call('billing_invoice', {})", "billing_invoices", 1},
 		{"nothing near", "await codemode.zzzzzzzzzzzz({})", "codemode.search", 1},
@@ -399,5 +399,135 @@ func TestUnawaitedCallsAreWaitedFor(t *testing.T) {
 	wantValue(t, o, `"end"`)
 	if len(o.Calls) != 1 || o.Calls[0].Status != callInFlight {
 		t.Errorf("calls %+v", o.Calls)
+	}
+}
+
+// What was undefined is not in JSON: the run says so, and what there was.
+func TestUndefinedIsSaid(t *testing.T) {
+	p := testPool(t, nil)
+	host := answers(map[string]string{"s_t": structured(`{"result":[{"id":1,"phone":"x"},{"id":2}],"total":2}`)})
+	for _, c := range []struct{ name, code, value, note string }{
+		{"a wrong name", `const r = await s.t(); return {n: r.count, all: r.result.map(x => ({id: x.id, mail: x.mail}))}`, `{"all":[{"id":1},{"id":2}]}`,
+			"undefined everywhere, so not in the value: n, mail; the last result, of s.t, was {result: a list of 2, the first {id: number, phone: text}, total: number}"},
+		{"sometimes there", `const r = await s.t(); return r.result.map(x => ({id: x.id, phone: x.phone}))`, `[{"id":1,"phone":"x"},{"id":2}]`, ""},
+		{"a callback without return", `const r = await s.t(); return r.result.map(x => { x.id })`, `[null,null]`, "holds only undefined"},
+		{"nothing at all", `const r = await s.t(); return r.count`, `undefined`, "returned nothing: end with return value, or with an expression; the last result, of s.t, was {"},
+		{"all there", `return await s.t()`, `{"result":[{"id":1,"phone":"x"},{"id":2}],"total":2}`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := run(t, p, host, c.code, tools("s_t")...)
+			wantValue(t, o, c.value)
+			logs := strings.Join(o.Logs, "\n")
+			if c.note == "" && logs != "" || !strings.Contains(logs, c.note) {
+				t.Errorf("said %q, want %q", logs, c.note)
+			}
+		})
+	}
+	o := run(t, p, host, `const r = await s.t(); return r.items.map(x => x.id)`, tools("s_t")...)
+	wantError(t, o, kindException, "the last result, of s.t, was {result: a list of 2")
+}
+
+// Names in other spellings reach the tool when only one can be meant.
+func TestNamesInOtherSpellings(t *testing.T) {
+	p := testPool(t, nil)
+	host := &fakeHost{call: func(_ context.Context, c HostCall) (json.RawMessage, error) {
+		return json.RawMessage(structured(`"` + c.Tool + `"`)), nil
+	}}
+	ts := []Tool{
+		{"shop_get-data", "shop_get_data$", "shop", "get_data$"},
+		{"my-server_list-all_items", "myServer_$list$all_items", "myServer", "$list$all_items"},
+		{"two_get-stock", "two_get_stock$", "two", "get_stock$"}, {"two_get_stock", "two_get_stock", "two", "get_stock"},
+		{"amb_get-a_b", "amb_$get$a_b", "amb", "$get$a_b"}, {"amb_get_a-b", "amb_$get_a$b", "amb", "$get_a$b"},
+	}
+	for _, c := range []struct{ code, tool string }{
+		{"codemode.shop_get_data$()", "shop_get-data"}, {"codemode.shop_get_data()", "shop_get-data"}, {"codemode.shopGetData()", "shop_get-data"},
+		{"codemode.SHOP_GET_DATA()", "shop_get-data"}, {"codemode['shop_get-data']()", "shop_get-data"}, {"codemode.call('shop/get-data'.replace('/', '.'))", "shop_get-data"},
+		{"shop.get_data()", "shop_get-data"}, {"shop.getData()", "shop_get-data"}, {"shop['get-data']()", "shop_get-data"}, {"codemode.shop.get_data()", "shop_get-data"},
+		{"my_server.list_all_items()", "my-server_list-all_items"}, {"myServer.listAllItems()", "my-server_list-all_items"}, {"codemode.my_server.list_all_items()", "my-server_list-all_items"},
+		{"codemode.my_server_list_all_items()", "my-server_list-all_items"}, {"codemode['my-server'].list_all_items()", "my-server_list-all_items"},
+		// B061: the exact name owns the identifier.
+		{"codemode.two_get_stock()", "two_get_stock"}, {"codemode.two_get_stock$()", "two_get-stock"}, {"codemode['two_get-stock']()", "two_get-stock"}, {"two.get_stock()", "two_get_stock"},
+	} {
+		for _, order := range [][]Tool{ts, {ts[5], ts[4], ts[3], ts[2], ts[1], ts[0]}} {
+			wantValue(t, run(t, p, host, "return await "+c.code, order...), `"`+c.tool+`"`)
+		}
+	}
+	before := len(host.calls())
+	for code, want := range map[string]string{
+		"codemode.two_getStock()":     "codemode.two_get_stock",
+		"codemode.amb_get_a_b()":      "codemode.amb_$get$a_b, codemode.amb_$get_a$b",
+		"codemode.shop_get_dat()":     "codemode.shop_get_data$",
+		"codemode.call('shop_getda')": "shop_get-data",
+	} {
+		wantError(t, run(t, p, host, "return await "+code, ts...), kindException, want)
+	}
+	if n := len(host.calls()) - before; n != 0 {
+		t.Errorf("%d calls by names that could mean two tools", n)
+	}
+}
+
+func TestRandomNumbersAreOfTheRun(t *testing.T) {
+	p := testPool(t, nil)
+	value := func(seed uint64) string {
+		o, err := p.Run(context.Background(), Request{ID: "r", Owner: "u", Seed: seed, Start: 1, Code: "return [crypto.randomUUID(), crypto.randomUUID(), Math.random()]"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(o.Value)
+	}
+	if a, b := value(1), value(1); a != b {
+		t.Errorf("one run, two sequences: %s %s", a, b)
+	}
+	if a, b := value(1), value(2); a == b {
+		t.Errorf("two runs, one sequence: %s", a)
+	}
+}
+
+// B097: code arrives as it was written; nothing in it is decoded once more.
+func TestB097_CodeArrivesIntact(t *testing.T) {
+	p := testPool(t, nil)
+	wantValue(t, run(t, p, nil, "return 'a\\nb' + \"\\\"q\\\"\" + 'c\\\\d' + `t${1 + 1}\\n` + /\\d+\\.\\\\/.source"), `"a\nb\"q\"c\\dt2\n\\d+\\.\\\\"`)
+	wantValue(t, run(t, p, nil, `return "&gt; &amp; \u201cx\u201d"`), `"&gt; &amp; “x”"`)
+	host := &fakeHost{call: func(_ context.Context, c HostCall) (json.RawMessage, error) {
+		return json.RawMessage(`{"structuredContent":` + string(c.Arguments) + `}`), nil
+	}}
+	wantValue(t, run(t, p, host, "return await s.t({ text: `line\n\t\"quoted\" \\\\ ${'$'}{x}` })", tools("s_t")...), `{"text":"line\n\t\"quoted\" \\ ${x}"}`)
+}
+
+// B082: an error has its name, its message and the user's line and column.
+func TestB082_ErrorsSayWhatAndWhere(t *testing.T) {
+	p := testPool(t, nil)
+	for _, c := range []struct {
+		code, name, part string
+		line, column     int
+	}{
+		{"const a = 1\n\nawait codemode.nope()", "Error", "no tool codemode.nope", 3, 20},
+		{"const a = 1\nconst b = 2\nconst = 3", "SyntaxError", `but found "="`, 3, 7},
+		{"  null.x", "TypeError", "Cannot read property 'x'", 1, 8},
+		{"const f = () => {\n  throw new RangeError('too far')\n}\nf()", "RangeError", "too far", 2, 9},
+		{"const x: number = 1\nconst y: string = x.nope.deep\nreturn y", "TypeError", "deep", 2, 25},
+		{"\n\n```js\nreturn nope\n```", "ReferenceError", "nope is not defined", 4, 8},
+		{"async () => {\n  return nope\n}", "ReferenceError", "nope is not defined", 2, 10},
+	} {
+		o := run(t, p, nil, c.code)
+		if o.Error == nil || o.Error.Name != c.name || !strings.Contains(o.Error.Message, c.part) || o.Error.Line != c.line || o.Error.Column != c.column {
+			t.Errorf("%q: %+v, want %s with %q at %d:%d", c.code, *o.Error, c.name, c.part, c.line, c.column)
+		}
+	}
+}
+
+func TestJSONParseKeepsDigits(t *testing.T) {
+	p := testPool(t, nil)
+	for _, c := range []struct{ code, value string }{
+		{`JSON.parse('{"id":9007199254740993,"n":[1,2.5,"x",null,true,-0]}')`, `{"id":9007199254740993,"n":[1,2.5,"x",null,true,0]}`},
+		{`typeof JSON.parse(JSON.stringify({ id: 9007199254740993n })).id`, `"bigint"`},
+		{`JSON.parse('{"a":1,"b":[1,2]}', (k, v) => typeof v === 'number' ? v * 2 : v)`, `{"a":2,"b":[2,4]}`},
+		{`JSON.parse('{"a":1,"b":2}', (k, v) => k === 'a' ? undefined : v)`, `{"b":2}`},
+		{`[JSON.parse('5'), JSON.parse(' "x" '), JSON.parse('null'), JSON.parse(5), JSON.parse(null), JSON.parse.name]`, `[5,"x",null,5,null,"parse"]`},
+		{`(() => { try { JSON.parse('<html>') } catch (e) { return [e instanceof SyntaxError, e.message] } })()`, `[true,"JSON.parse: unexpected <html> at position 0 of <html>"]`},
+		{`(() => { try { JSON.parse('{"a":') } catch (e) { return e.message } })()`, `"JSON.parse: the text ends too early"`},
+		{`Object.keys(JSON.parse('{"__proto__":1}'))`, `["__proto__"]`},
+	} {
+		wantValue(t, run(t, p, nil, "return "+c.code), c.value)
 	}
 }

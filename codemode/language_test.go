@@ -94,14 +94,45 @@ var forms = []form{
 	{name: "bracket too many", code: "return 1 }); evil(); (async()=>{", kind: "syntax", part: ""},
 	{name: "unknown global", code: "const a = 1\nreturn crn.list()", kind: "exception", part: "did you mean crm?", line: 2},
 	{name: "server as a variable", code: "const crm = await crm.list()\nreturn crm", kind: "exception", part: "rename the variable", line: 1},
+	{name: "directive and declaration", code: "'use strict'\nconst a = 1", value: "1"},
+	{name: "module.exports", code: "const x = 3\nmodule.exports = async () => x", value: "3"},
+	{name: "exports.main", code: "exports.main = async () => 4", value: "4"},
+	{name: "async generator as expression", code: "const g = async function* () { yield 1; yield 2 }\nconst out = []\nfor await (const x of g()) out.push(x)\nreturn out", value: "[1,2]"},
+	{name: "generator as value", code: "return (function* () { yield 1; yield 2 })()", value: "[1,2]"},
+	{name: "iterators inside the value", code: "return { a: [1, 2].values(), b: new Map([[1, 2]]).entries() }", value: `{"a":[1,2],"b":[[1,2]]}`},
+	{name: "async generator as value", code: "return (async function* () { yield 1 })()", kind: "exception", part: "for await"},
+	{name: "code as a JSON string", code: `"const x = 1;\nreturn x"`, value: "1"},
+	{name: "fence of JSON around code", code: "```json\n{\"code\": \"return 4\"}\n```", value: "4"},
+	{name: "line breaks encoded twice", code: `const a = 1;\nreturn a + 1;`, value: "2"},
+	{name: "HTML encoded", code: "const f = x =&gt; x + 1; return f(1) &amp;&amp; 5", value: "5"},
+	{name: "typographic quotes", code: "const a = “hello”; return a", value: `"hello"`},
+	{name: "another call in place of code", code: `{"tool": "crm_list", "arguments": {}}`, kind: "syntax", part: `codemode.call("crm_list", {…})`},
+	{name: "tool name in another spelling", code: "return (await codemode.crmList({})).n", value: "1"},
+	{name: "await forgotten, field read", code: "const r = codemode.crm_list()\nreturn r.items", kind: "exception", part: "write (await codemode.crm_list(…)).items", line: 2},
+	{name: "await forgotten, taken apart", code: "const { n } = crm.list()", kind: "exception", part: "an await is missing", line: 1},
+	{name: "await forgotten, in a loop", code: "for (const x of crm.list()) {}", kind: "exception", part: "used as a list: an await is missing"},
+	{name: "await forgotten, in text", code: "return `${crm.list()}`", kind: "exception", part: "used as text or a number: an await is missing"},
+	{name: "await forgotten, as JSON", code: "return JSON.stringify({ a: crm.list() })", kind: "exception", part: "would become {}"},
+	{name: "await of an own function forgotten", code: "const all = async () => [1]\nreturn all().length", kind: "exception", part: "await it first", line: 2},
+	{name: "call forgotten, field read", code: "return crm.list.items", kind: "exception", part: "crm.list is a function without .items"},
+	{name: "member of a tool that does not exist", code: "return codemode.crm_lost.items", kind: "exception", part: "no tool codemode.crm_lost"},
+	{name: "functions as value", code: "const fn = async () => 5\nreturn { fn }", kind: "exception", part: "returned functions (fn) without calling"},
+	{name: "the tools as value", code: "return codemode", kind: "exception", part: "without calling them"},
+	{name: "function inside the value", code: "return { a: 1, f: async () => 1 }", value: `{"a":1,"f":"[function f]"}`},
+	{name: "result parsed once more", code: "return JSON.parse(await crm.list()).n", value: "1"},
+	{name: "shell, a valid subtraction", code: "ls -la", kind: "exception", part: "shell"},
+	{name: "Python, one line", code: "x = [i for i in items]", kind: "syntax", part: "Python"},
+	{name: "Python that is valid JavaScript", code: "result = await crm.list()\nprint(result)", kind: "exception", part: "use console.log", line: 2},
+	{name: "another language", code: "package main\nfunc main() {}", kind: "syntax", part: "this is Go"},
+	{name: "prose without a capital", code: "list all contacts", kind: "syntax", part: "not code"},
 	{name: "nothing returned", code: "for (const x of [1]) { x }", value: "undefined"},
 }
 
 func TestForms(t *testing.T) {
 	p := testPool(t, nil)
-	host := answers(map[string]string{"crm_list": structured(`{"n":1}`)})
 	for _, f := range forms {
 		t.Run(f.name, func(t *testing.T) {
+			host := answers(map[string]string{"crm_list": structured(`{"n":1}`)})
 			o := run(t, p, host, f.code, tools("crm_list")...)
 			if f.kind == "" {
 				wantValue(t, o, f.value)
@@ -111,6 +142,9 @@ func TestForms(t *testing.T) {
 				return
 			}
 			wantError(t, o, f.kind, f.part)
+			if f.kind == "syntax" && len(host.calls()) > 0 {
+				t.Error("code that cannot be compiled called a tool")
+			}
 			if o.Error != nil && f.line != 0 && o.Error.Line != f.line {
 				t.Errorf("line %d, want %d (%s)", o.Error.Line, f.line, o.Error.Message)
 			}

@@ -34,11 +34,14 @@ var protocolNames = map[string]bool{
 }
 
 // helpers are the members of codemode that are not tools.
-var helpers = []string{"call", "raw", "tools", "search", "describe", "servers"}
+var helpers = []string{"call", "raw", "paginate", "tools", "search", "describe", "servers", "result"}
 
 // install puts the script's environment into the runtime.
 func (r *run) install() error {
 	r.names = newNames(r.msg.Tools)
+	if err := r.installTraps(); err != nil {
+		return err
+	}
 	global := r.vm.GlobalObject()
 	if err := global.Set("codemode", r.codemode()); err != nil {
 		return fmt.Errorf("install codemode: %w", err)
@@ -50,24 +53,35 @@ func (r *run) install() error {
 		if err := global.Set(s, r.server(s)); err != nil {
 			return fmt.Errorf("install server %s: %w", s, err)
 		}
+		// my-server is myServer; models also write my_server, which is nobody
+		// else's: ids have no underscore.
+		if other := r.names.underscored[s]; other != "" && global.Get(other) == nil {
+			if err := global.Set(other, r.server(s)); err != nil {
+				return fmt.Errorf("install server %s: %w", other, err)
+			}
+		}
 	}
 	return r.installConsole()
 }
 
 func (r *run) codemode() *goja.Object {
 	made := map[string]goja.Value{}
+	call := func(c goja.FunctionCall) goja.Value { return r.callByName(c, false) }
+	describe := r.query("describe")
 	for name, f := range map[string]func(goja.FunctionCall) goja.Value{
-		"call":     func(c goja.FunctionCall) goja.Value { return r.callByName(c, false) },
+		"call":     call,
 		"raw":      func(c goja.FunctionCall) goja.Value { return r.callByName(c, true) },
+		"paginate": r.paginate(call, describe),
 		"tools":    r.query("tools"),
 		"search":   r.query("search"),
-		"describe": r.query("describe"),
+		"describe": describe,
 		"servers":  r.query("servers"),
+		"result":   r.query("result"),
 	} {
-		made[name] = r.function(name, f)
+		made[name] = r.function("codemode."+name, f)
 	}
 	has := func(key string) bool {
-		return slices.Contains(helpers, key) || !protocolNames[key] && (r.names.find(key) != nil || r.names.servers[key] != nil)
+		return slices.Contains(helpers, key) || !protocolNames[key] && (r.names.exact(key) != nil || r.names.servers[key] != nil)
 	}
 	return r.vm.NewDynamicObject(&namespace{
 		get: func(key string) goja.Value {
@@ -80,8 +94,8 @@ func (r *run) codemode() *goja.Object {
 			var v goja.Value
 			if t := r.names.find(key); t != nil {
 				v = r.tool(t, "codemode."+key)
-			} else if r.names.servers[key] != nil {
-				v = r.server(key)
+			} else if s := r.names.server(key); s != "" {
+				v = r.server(s)
 			} else {
 				v = r.missing("codemode", key, func() []string { return append(r.identifiers(), helpers...) })
 			}
@@ -91,6 +105,29 @@ func (r *run) codemode() *goja.Object {
 		has:  has,
 		keys: func() []string { return append(slices.Clone(helpers), r.identifiers()...) },
 	})
+}
+
+// paginate returns the function of paginate.js, which is made at its first use.
+func (r *run) paginate(call, describe func(goja.FunctionCall) goja.Value) func(goja.FunctionCall) goja.Value {
+	var made goja.Callable
+	return func(c goja.FunctionCall) goja.Value {
+		if made == nil {
+			v, err := r.vm.RunProgram(r.w.prelude.paginate)
+			if err != nil {
+				panic(err)
+			}
+			factory, _ := goja.AssertFunction(v)
+			if v, err = factory(goja.Undefined(), r.vm.ToValue(call), r.vm.ToValue(describe)); err != nil {
+				panic(err)
+			}
+			made, _ = goja.AssertFunction(v)
+		}
+		v, err := made(goja.Undefined(), c.Arguments...)
+		if err != nil {
+			panic(err)
+		}
+		return v
+	}
 }
 
 func (r *run) identifiers() []string {
@@ -125,6 +162,8 @@ func (r *run) server(name string) *goja.Object {
 				// The whole name in the wrong place still says what was meant.
 				if o := r.names.find(key); o != nil && o.Server == name {
 					t = o
+				} else {
+					t = r.names.find(name + "." + key)
 				}
 			}
 			var v goja.Value
@@ -151,17 +190,20 @@ func (r *run) function(name string, f func(goja.FunctionCall) goja.Value) goja.V
 }
 
 func (r *run) tool(t *proto.Tool, label string) goja.Value {
-	return r.function(label, func(c goja.FunctionCall) goja.Value {
+	return r.watched(r.function(label, func(c goja.FunctionCall) goja.Value {
 		return r.call(t.Outward, label, c.Arguments, false)
-	})
+	}))
 }
 
 // missing stands for a tool that does not exist. Calling it is a rejection that
 // names what does; merely looking at it is harmless.
 func (r *run) missing(object, key string, candidates func() []string) goja.Value {
-	return r.function(object+"."+key, func(goja.FunctionCall) goja.Value {
-		return r.rejected("unknown_tool", r.unknownTool(object+"."+key, key, object+".", candidates()))
-	})
+	message := func() string { return r.unknownTool(object+"."+key, key, object+".", candidates()) }
+	o := r.watched(r.function(object+"."+key, func(goja.FunctionCall) goja.Value {
+		return r.rejected("unknown_tool", message())
+	}))
+	r.absentTools[o] = message
+	return o
 }
 
 func (r *run) unknownTool(label, name, prefix string, candidates []string) string {
@@ -257,9 +299,13 @@ func (r *run) send(kind proto.Kind, name, label string, args []byte, raw bool) g
 	p, resolve, reject := r.vm.NewPromise()
 	r.next++
 	id := proto.CallID(r.id, r.next)
-	r.pending[id] = &pendingCall{label: label, at: r.here(), raw: raw, resolve: resolve, reject: reject}
+	r.pending[id] = &pendingCall{label: label, at: r.here(), raw: raw, query: kind == proto.Query, resolve: resolve, reject: reject}
 	r.w.link.put(kind, id, payload)
-	return r.vm.ToValue(p)
+	v := r.vm.ToValue(p)
+	if o, ok := v.(*goja.Object); ok {
+		r.promised[o] = label
+	}
+	return v
 }
 
 func anys(vs []goja.Value) []any {

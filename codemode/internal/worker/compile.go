@@ -37,7 +37,11 @@ func (r *run) compile() (*goja.Program, error) {
 			return nil, err
 		}
 	}
-	prg, err := r.program("")
+	if err := r.src.refuse(); err != nil {
+		return nil, err
+	}
+	entry, _ := r.src.commonJS()
+	prg, err := r.program(entry)
 	if err == nil {
 		return prg, nil
 	}
@@ -72,12 +76,16 @@ func (r *run) compile() (*goja.Program, error) {
 	if len(fences(whole.text)) == 0 && looksLikeProse(whole.text) {
 		return nil, &syntaxError{message: "this is text, not code: " + speaks, line: 1}
 	}
+	for _, other := range mangled(r.src.text) {
+		r.src.set(other.text)
+		if prg, err := r.program(""); err == nil {
+			r.src.notes = append(r.src.notes, other.note)
+			return prg, nil
+		}
+	}
+	r.src.set(whole.text)
 	return nil, err
 }
-
-var proseWord = regexp.MustCompile(`^[A-Z][a-z']*[,!]?(?: [a-z']+){3,}`)
-
-func looksLikeProse(text string) bool { return proseWord.MatchString(strings.TrimSpace(text)) }
 
 // program compiles the current source. entry names the function or value that
 // the module exports as default.
@@ -93,7 +101,11 @@ func (r *run) program(entry string) (*goja.Program, error) {
 	if !typeArguments.MatchString(text) && !strings.Contains(text, `\p{`) {
 		if prg, err := goja.Parse(sourceName, bodyPrefix+text+bodySuffix, parser.WithDisableSourceMaps); err == nil {
 			if body := wrapped(prg, len(bodyPrefix+text+bodySuffix)); body != nil {
-				return r.finishProgram(prg, body, entry)
+				out, err := r.finishProgram(prg, body, entry)
+				// The compiler refuses what the parser knows: async generators.
+				if err == nil || !strings.Contains(err.Error(), "not supported") {
+					return out, err
+				}
 			}
 		}
 	}

@@ -53,10 +53,20 @@ func (e *entryFinder) apply(body *ast.BlockStatement) error {
 	return nil
 }
 
+// isDirective recognises "use strict" and its like.
+func isDirective(s ast.Statement) bool {
+	x, ok := s.(*ast.ExpressionStatement)
+	if !ok {
+		return false
+	}
+	l, ok := x.Expression.(*ast.StringLiteral)
+	return ok && strings.HasPrefix(l.Value.String(), "use ")
+}
+
 func single(list []ast.Statement) ast.Statement {
 	var only ast.Statement
-	for _, s := range list {
-		if _, empty := s.(*ast.EmptyStatement); empty {
+	for i, s := range list {
+		if _, empty := s.(*ast.EmptyStatement); empty || i == 0 && len(list) > 1 && isDirective(s) {
 			continue
 		}
 		if only != nil {
@@ -116,7 +126,10 @@ func identifier(name string, idx file.Idx) *ast.Identifier {
 
 func onlyDeclarations(list []ast.Statement) bool {
 	found := false
-	for _, s := range list {
+	for i, s := range list {
+		if i == 0 && isDirective(s) {
+			continue
+		}
 		switch s.(type) {
 		case *ast.FunctionDeclaration, *ast.ClassDeclaration, *ast.LexicalDeclaration, *ast.VariableStatement:
 			found = true

@@ -56,12 +56,45 @@ func asError(p any) error {
 	}
 }
 
-func returnedFunction(v goja.Value) error {
-	name := ""
-	if o, ok := v.(*goja.Object); ok {
-		if n := o.Get("name"); n != nil {
-			name = n.String()
+// returnedFunctions is not nil when the value is a function, or an object of
+// nothing but functions: somebody forgot to call one.
+func (r *run) returnedFunctions(v goja.Value) error {
+	o, ok := v.(*goja.Object)
+	if !ok {
+		return nil
+	}
+	if _, isFunc := goja.AssertFunction(o); isFunc {
+		return returnedFunction(o)
+	}
+	var advice error
+	err := r.try(func() {
+		if _, pending := asPromise(o); pending || o.ClassName() != "Object" || o.Get("toJSON") != nil {
+			return
 		}
+		if _, steps := goja.AssertFunction(o.Get("next")); steps && r.asyncIterator != nil && o.GetSymbol(r.asyncIterator) != nil {
+			advice = &adviceError{"the script returned an async generator: collect it first, for await (const x of it) list.push(x)"}
+			return
+		}
+		keys := o.Keys()
+		for _, k := range keys[:min(len(keys), 20)] {
+			if _, isFunc := goja.AssertFunction(o.Get(k)); !isFunc {
+				return
+			}
+		}
+		if len(keys) > 0 {
+			advice = &adviceError{fmt.Sprintf("the script returned functions (%s) without calling them: call one and return its result", clip(strings.Join(keys[:min(len(keys), 5)], ", "), 200))}
+		}
+	})
+	if err != nil {
+		return nil // writing the value says what it is
+	}
+	return advice
+}
+
+func returnedFunction(o *goja.Object) error {
+	name := ""
+	if n := o.Get("name"); n != nil && goja.IsString(n) {
+		name = n.String()
 	}
 	if strings.Contains(name, ".") {
 		return &adviceError{fmt.Sprintf("the script returned the tool %s without calling it: end with return await %s({…})", name, name)}
@@ -182,6 +215,55 @@ func (r *run) exception(v goja.Value) (d proto.DoneMsg) {
 	return d
 }
 
+// lastFields says what the last answered call gave: code that reads fields
+// which are not there was written without having seen them.
+func (r *run) lastFields() string {
+	if r.lastResult == nil {
+		return ""
+	}
+	what := ""
+	if r.try(func() { what = outline(r.lastResult, 3) }) != nil || what == "" {
+		return ""
+	}
+	return fmt.Sprintf("; the last result, of %s, was %s", r.lastLabel, clip(what, 400))
+}
+
+// outline names the parts of a value without what is in them.
+func outline(v goja.Value, depth int) string {
+	o, ok := v.(*goja.Object)
+	switch {
+	case v == nil || goja.IsUndefined(v) || goja.IsNull(v):
+		return "null"
+	case goja.IsString(v):
+		return "text"
+	case goja.IsBigInt(v):
+		return "bigint"
+	case goja.IsNumber(v):
+		return "number"
+	case !ok:
+		return "boolean"
+	case isArray(o):
+		n := o.Get("length").ToInteger()
+		if n == 0 || depth == 0 {
+			return fmt.Sprintf("a list of %d", n)
+		}
+		return fmt.Sprintf("a list of %d, the first %s", n, outline(o.Get("0"), depth-1))
+	}
+	keys := o.Keys()
+	if depth == 0 || len(keys) == 0 {
+		return "{…}"
+	}
+	var parts []string
+	for i, k := range keys {
+		if i == 12 {
+			parts = append(parts, fmt.Sprintf("%d more", len(keys)-i))
+			break
+		}
+		parts = append(parts, clip(k, 40)+": "+outline(o.Get(k), depth-1))
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
 // nested adds the cause and the parts of an AggregateError.
 func (r *run) nested(o *goja.Object) string {
 	var parts []string
@@ -214,12 +296,15 @@ func text(o *goja.Object, name, fallback string) string {
 }
 
 var (
+	// What goja says when a field is not there, or is not what it was taken for.
+	aboutAbsence = regexp.MustCompile(`(?i)undefined|null|has no member|not iterable|not a function|convert`)
+
 	notDefined = regexp.MustCompile(`^([\w$]+) is not defined$`)
 	scriptLine = regexp.MustCompile(`\b` + sourceName + `:(\d+):(\d+)`)
 )
 
-// absent says what to use instead of a global that other platforms have.
-var absent = map[string]string{
+// elsewhere says what to use instead of a global that other platforms have.
+var elsewhere = map[string]string{
 	"fetch":          "there is no network: call tools with codemode.<tool>({…})",
 	"XMLHttpRequest": "there is no network: call tools with codemode.<tool>({…})",
 	"require":        "there are no modules: everything is reachable through codemode",
@@ -234,6 +319,15 @@ var absent = map[string]string{
 	"global":         "use globalThis",
 	"print":          "use console.log",
 	"performance":    "use Date.now()",
+	"True":           "JavaScript writes true",
+	"False":          "JavaScript writes false",
+	"None":           "JavaScript writes null",
+	"len":            "use .length",
+	"range":          "use a for loop",
+	"str":            "use String(x)",
+	"json":           "use JSON; results of tools are parsed already",
+	"requests":       "there is no network: call tools with codemode.<tool>({…})",
+	"axios":          "there is no network: call tools with codemode.<tool>({…})",
 	"setInterval":    "use a loop with await sleep(ms)",
 	"setImmediate":   "use setTimeout(f, 0)",
 	"Intl":           "there is no Intl here: format numbers and dates by hand",
@@ -242,6 +336,9 @@ var absent = map[string]string{
 
 // hint adds the next step to errors that models run into.
 func (r *run) hint(name, message string) string {
+	if name == "TypeError" && aboutAbsence.MatchString(message) {
+		return r.lastFields()
+	}
 	if name != "ReferenceError" {
 		return ""
 	}
@@ -252,8 +349,12 @@ func (r *run) hint(name, message string) string {
 		}
 		return ""
 	}
-	if h := absent[m[1]]; h != "" {
+	if h := elsewhere[m[1]]; h != "" {
 		return ": " + h
+	}
+	// ls -la is a subtraction to the language.
+	if line := strings.TrimSpace(r.src.text); !strings.Contains(line, "\n") && !strings.ContainsAny(line, "(){};=") && shellSign.MatchString(line) {
+		return ": this is a shell command, and " + speaks
 	}
 	servers := r.names.serverIDs
 	if t := r.names.find(m[1]); t != nil {

@@ -14,6 +14,9 @@ type names struct {
 	ident     map[string]*proto.Tool
 	servers   map[string]map[string]*proto.Tool
 	serverIDs []string // sorted
+
+	underscored map[string]string        // my_server of the server myServer
+	folded      map[string][]*proto.Tool // every spelling as fold makes it; made when first asked
 }
 
 func newNames(tools []proto.Tool) names {
@@ -22,6 +25,8 @@ func newNames(tools []proto.Tool) names {
 		outward: make(map[string]*proto.Tool, len(tools)),
 		ident:   make(map[string]*proto.Tool, len(tools)),
 		servers: map[string]map[string]*proto.Tool{},
+
+		underscored: map[string]string{},
 	}
 	for i := range tools {
 		t := &tools[i]
@@ -35,6 +40,9 @@ func newNames(tools []proto.Tool) names {
 			m = map[string]*proto.Tool{}
 			n.servers[t.Server] = m
 			n.serverIDs = append(n.serverIDs, t.Server)
+			if id, _, ok := strings.Cut(t.Outward, "_"); ok && strings.Contains(id, "-") && fold(id) == fold(t.Server) {
+				n.underscored[t.Server] = strings.ReplaceAll(id, "-", "_")
+			}
 		}
 		m[t.Member] = t
 	}
@@ -42,8 +50,51 @@ func newNames(tools []proto.Tool) names {
 	return n
 }
 
-// find resolves an outward name, an identifier or "server.member".
+// find resolves a name in any spelling: exactly, or else the one tool that
+// differs only in capitals and signs.
 func (n *names) find(name string) *proto.Tool {
+	if t := n.exact(name); t != nil {
+		return t
+	}
+	if n.folded == nil {
+		n.folded = make(map[string][]*proto.Tool, len(n.tools))
+		for i := range n.tools {
+			t := &n.tools[i]
+			spellings := []string{fold(t.Outward), fold(t.Identifier), fold(t.Server + t.Member)}
+			slices.Sort(spellings)
+			for _, s := range slices.Compact(spellings) {
+				n.folded[s] = append(n.folded[s], t)
+			}
+		}
+	}
+	if len(name) > 300 {
+		return nil
+	}
+	if all := n.folded[fold(strings.TrimPrefix(name, "codemode."))]; len(all) == 1 {
+		return all[0]
+	}
+	return nil
+}
+
+// server resolves the name of a server in any spelling to that of its global.
+func (n *names) server(name string) string {
+	if n.servers[name] != nil {
+		return name
+	}
+	found := ""
+	for _, id := range n.serverIDs {
+		if fold(id) == fold(name) {
+			if found != "" {
+				return ""
+			}
+			found = id
+		}
+	}
+	return found
+}
+
+// exact resolves an outward name, an identifier or "server.member".
+func (n *names) exact(name string) *proto.Tool {
 	name = strings.TrimPrefix(name, "codemode.")
 	if t := n.outward[name]; t != nil {
 		return t
@@ -71,7 +122,7 @@ func nearest(name string, candidates []string) []string {
 		if strings.Contains(have, want) || strings.Contains(want, have) {
 			d = min(d, 2)
 		}
-		if d <= 2+max(len(want), len(have))/3 {
+		if d <= max(1, max(len(want), len(have))/3) {
 			best = append(best, scored{c, d})
 		}
 	}

@@ -18,11 +18,14 @@ func PreludeSource() string { return preludeSource }
 // quadratic in goja, and native recursion uses Go's stack beside it.
 const maxCallStack = 1000
 
+//go:embed paginate.js
+var paginateSource string
+
 // prelude makes runtimes with the built-ins that goja lacks.
-type prelude struct{ program *goja.Program }
+type prelude struct{ program, paginate *goja.Program }
 
 func compilePrelude() prelude {
-	return prelude{goja.MustCompile("prelude", preludeSource, true)} // part of this program, not input
+	return prelude{goja.MustCompile("prelude", preludeSource, true), goja.MustCompile("paginate", paginateSource, true)} // part of this program, not input
 }
 
 // newRuntime makes a fresh realm; nothing of another run is in it.
@@ -33,6 +36,9 @@ func (p prelude) newRuntime() *goja.Runtime {
 	vm.SetMaxCallStackSize(maxCallStack)
 	if _, err := vm.RunProgram(p.program); err != nil {
 		panic(err) // as above: caught by the test of the prelude
+	}
+	if err := installJSON(vm); err != nil {
+		panic(err) // as above
 	}
 	return vm
 }

@@ -26,6 +26,13 @@ type run struct {
 
 	errorClass goja.Value // the script may replace the global
 
+	asyncIterator *goja.Symbol
+	toolTrap      *goja.Object                   // prototype of tools; see trap
+	promised      map[*goja.Object]string        // promises of calls, and of which
+	absentTools   map[*goja.Object]func() string // what stands for a tool that does not exist, and what to say
+	lastLabel     string                         // of the last call that was answered
+	lastResult    goja.Value
+
 	names     names
 	next      uint32 // last id given to a call or query
 	calls     int    // calls made, of MaxCalls
@@ -48,6 +55,7 @@ type pendingCall struct {
 	label           string // as the script wrote it: codemode.crm_list
 	at              string // "line:column" of the call, "" if unknown
 	raw             bool   // give the answer as it is
+	query           bool   // of the portal, no tool
 	resolve, reject func(any) error
 }
 
@@ -56,6 +64,7 @@ func newRun(w *worker, id uint32, m *proto.RunMsg, vm *goja.Runtime) *run {
 		w: w, vm: vm, id: id, msg: m, cpu0: cpuNanos(), logLeft: m.MaxLogs, now: m.StartMillis,
 		errorClass: vm.Get("Error"), pending: map[uint32]*pendingCall{}, unhandled: map[*goja.Promise]struct{}{},
 		timers: map[uint32]*timer{}, cleared: map[uint32]struct{}{},
+		promised: map[*goja.Object]string{}, absentTools: map[*goja.Object]func() string{},
 	}
 	// Chance and time are given, so that the same answers lead to the same
 	// calls when the run is replayed.
@@ -120,12 +129,13 @@ func (r *run) settle(main *goja.Promise) (d proto.DoneMsg) {
 		return r.failure(&thrown{main.Result()})
 	}
 	value := main.Result()
-	if _, isFunc := goja.AssertFunction(value); isFunc {
-		return r.failure(returnedFunction(value))
+	if err := r.returnedFunctions(value); err != nil {
+		return r.failure(err)
 	}
 	for {
 		s := newWriter(r.vm, r.msg.MaxValue)
 		s.blocks, s.blockLeft = []json.RawMessage{}, r.msg.MaxBlocks
+		s.absent = newAbsent()
 		if err := r.try(func() { s.value(value, 0) }); err != nil {
 			return r.failure(&readError{err})
 		}
@@ -137,6 +147,7 @@ func (r *run) settle(main *goja.Promise) (d proto.DoneMsg) {
 			d = proto.DoneMsg{OK: true, ValueCut: s.cut, Content: s.blocks}
 			if !goja.IsUndefined(value) {
 				d.Value = s.b
+				r.explainAbsent(s.absent)
 			} else {
 				r.explainUndefined()
 			}
@@ -161,7 +172,24 @@ func (r *run) settle(main *goja.Promise) (d proto.DoneMsg) {
 // explainUndefined says why there is no value, unless the script printed some.
 func (r *run) explainUndefined() {
 	if r.logLeft == r.msg.MaxLogs {
-		r.note("the script returned nothing: end with return value, or with an expression")
+		r.note("the script returned nothing: end with return value, or with an expression%s", r.lastFields())
+	}
+}
+
+// explainAbsent says which fields of the value are not in it.
+func (r *run) explainAbsent(a *absent) {
+	if names := a.never(); len(names) > 0 {
+		more := ""
+		if n := len(names) - 8; n > 0 {
+			names, more = names[:8], fmt.Sprintf(" and %d more", n)
+		}
+		for i := range names {
+			names[i] = clip(names[i], 60)
+		}
+		r.note("undefined everywhere, so not in the value: %s%s%s", strings.Join(names, ", "), more, r.lastFields())
+	}
+	if a.lists > 0 {
+		r.note("%s only undefined, written as null: does the callback return something?%s", plural(a.lists, "list of the value holds", "lists of the value hold"), r.lastFields())
 	}
 }
 
@@ -326,6 +354,9 @@ func (r *run) answer(p *pendingCall, f proto.Frame) error {
 			}
 		}
 		return p.reject(e)
+	}
+	if !p.query {
+		r.lastLabel, r.lastResult = p.label, v
 	}
 	return p.resolve(v)
 }

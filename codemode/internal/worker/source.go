@@ -20,7 +20,7 @@ type source struct {
 
 func newSource(code string) *source {
 	code = strings.TrimPrefix(code, "\ufeff")
-	code = fromJSON(code)
+	code = fromJSON(fromText(code))
 	if strings.HasPrefix(code, "#!") {
 		end := strings.IndexByte(code, '\n')
 		if end < 0 {
@@ -125,6 +125,16 @@ func (s *source) unfence() (ok bool, err error) {
 		}
 	}
 	switch {
+	case len(scripts) == 0 && strings.HasPrefix(all[0].lang, "json"):
+		inside := s.text[all[0].from:all[0].to]
+		if code := fromJSON(inside); code != inside {
+			s.set(code)
+			return true, nil
+		}
+		if err := (&source{text: inside}).refuse(); err != nil {
+			return true, err
+		}
+		return true, wrongLanguage("JSON data")
 	case len(scripts) == 0:
 		return true, wrongLanguage(all[0].lang)
 	case len(scripts) > 1:

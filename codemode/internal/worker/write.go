@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -37,6 +38,48 @@ type writer struct {
 	blockLeft int
 	unsettled []*goja.Promise
 	rejected  *goja.Promise
+
+	absent *absent // what was undefined; nil: not of interest
+}
+
+// absent remembers which fields of a value were undefined wherever they stood:
+// they are not in JSON, and a field with a wrong name would vanish in silence.
+type absent struct {
+	defined, undefined map[string]bool
+	lists              int // of which every item was undefined
+	order              []string
+}
+
+// maxAbsent is how many names are remembered; more belong to no record.
+const maxAbsent = 200
+
+func newAbsent() *absent {
+	return &absent{defined: map[string]bool{}, undefined: map[string]bool{}}
+}
+
+func (a *absent) field(name string, isUndefined bool) {
+	if a == nil {
+		return
+	}
+	set := a.defined
+	if isUndefined {
+		set = a.undefined
+	}
+	if set[name] || len(set) >= maxAbsent {
+		return
+	}
+	set[name] = true
+	if isUndefined {
+		a.order = append(a.order, name)
+	}
+}
+
+// never are the fields that had no value anywhere.
+func (a *absent) never() []string {
+	if len(a.defined) >= maxAbsent {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(a.order), func(name string) bool { return a.defined[name] })
 }
 
 func newWriter(vm *goja.Runtime, max int) *writer {
@@ -195,13 +238,15 @@ func (w *writer) object(o *goja.Object, depth int) {
 			}
 		}
 	}
-	switch class {
-	case "Function":
+	if _, ok := goja.AssertFunction(o); ok {
 		name := "function"
-		if n := o.Get("name"); n != nil && n.String() != "" {
+		if n := o.Get("name"); n != nil && goja.IsString(n) && n.String() != "" {
 			name += " " + clip(n.String(), 80)
 		}
 		w.odd(name, "call it and pass what it returns")
+		return
+	}
+	switch class {
 	case "Array":
 		w.array(o, depth)
 	case "Date":
@@ -237,6 +282,9 @@ func (w *writer) object(o *goja.Object, depth int) {
 			return
 		}
 		if w.binary(o, depth) {
+			return
+		}
+		if w.iterator(o, depth) {
 			return
 		}
 		if w.blocks != nil && w.block(o) {
@@ -288,6 +336,7 @@ func (w *writer) promise(p *goja.Promise, depth int) {
 func (w *writer) array(o *goja.Object, depth int) {
 	w.b = append(w.b, '[')
 	n := o.Get("length").ToInteger()
+	gone := n > 0
 	for i := int64(0); i < n; i++ {
 		if i > 0 {
 			w.b = append(w.b, ',')
@@ -298,8 +347,13 @@ func (w *writer) array(o *goja.Object, depth int) {
 		}
 		key := strconv.FormatInt(i, 10)
 		w.enter(key)
-		w.value(o.Get(key), depth+1)
+		v := o.Get(key)
+		gone = gone && (v == nil || goja.IsUndefined(v))
+		w.value(v, depth+1)
 		w.leave()
+	}
+	if gone && w.absent != nil {
+		w.absent.lists++
 	}
 	w.b = append(w.b, ']')
 }
@@ -331,6 +385,7 @@ func (w *writer) members(o *goja.Object, depth int) {
 			break
 		}
 		v := o.Get(k)
+		w.absent.field(k, v == nil || goja.IsUndefined(v))
 		if v == nil || goja.IsUndefined(v) {
 			continue
 		}
@@ -377,11 +432,11 @@ func (w *writer) iterate(o *goja.Object, depth int) {
 		}
 		first = false
 		if w.full() {
-			left := int64(0)
-			if size := o.Get("size"); size != nil {
-				left = size.ToInteger() - int64(n)
+			more := "… more items"
+			if size := o.Get("size"); size != nil && goja.IsNumber(size) {
+				more = fmt.Sprintf("… %d more items", size.ToInteger()-int64(n))
 			}
-			w.b = appendString(w.b, fmt.Sprintf("… %d more items", left))
+			w.b = appendString(w.b, more)
 			return false
 		}
 		n++
@@ -389,6 +444,26 @@ func (w *writer) iterate(o *goja.Object, depth int) {
 		return true
 	})
 	w.b = append(w.b, ']')
+}
+
+// iterator writes what an iterator or generator has still to give. Its fields
+// would be {}.
+func (w *writer) iterator(o *goja.Object, depth int) bool {
+	if _, ok := goja.AssertFunction(o.Get("next")); !ok {
+		return false
+	}
+	if o.GetSymbol(goja.SymIterator) == nil {
+		if len(o.Keys()) > 0 { // an object of the script's own
+			return false
+		}
+		w.odd("iterator", "collect it with for await first")
+		return true
+	}
+	if w.strict {
+		w.odd("an iterator", "use Array.from(it)")
+	}
+	w.iterate(o, depth)
+	return true
 }
 
 // binary writes buffers of bytes as base64 and other typed arrays as numbers.
