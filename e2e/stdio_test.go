@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -409,6 +410,31 @@ func TestStdioHeadersOfTheEra(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Arguments that travel in headers do so although the client has none to send,
+// whether it listed the tools or calls one from memory.
+func TestStdioAddsParameterHeaders(t *testing.T) {
+	srv := mcp.NewServer(&mcp.Implementation{Name: "up", Version: "1"}, nil)
+	for _, name := range []string{"find", "look"} {
+		srv.AddTool(&mcp.Tool{Name: name, Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true},
+			InputSchema: json.RawMessage(`{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}`)},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return say("found") })
+	}
+	p := startProcess(t, "serve", "--config", writeConfig(t, oneServer(sdkServer(t, srv))))
+	p.waitServers(t, 1)
+	c := startPipes(t, nil, "--url", p.URL)
+	find := modernLine("1", "tools/call", `"name":"up_find","arguments":{"region":"größe"},`)
+	c.send(find)
+	c.expect(`"found"`)
+	d := startPipes(t, nil, "--url", p.URL)
+	d.send(modernLine("1", "tools/list", ""))
+	d.expect("x-mcp-header")
+	d.send(find)
+	d.expect(`"found"`)
+	// Nothing is missing where the portal refuses for another reason.
+	d.send(modernLine("2", "tools/call", `"name":"up_nothing","arguments":{},`))
+	d.expect("up_nothing", "error")
 }
 
 // A forgotten session is begun anew, once, and told what the old one was told.

@@ -80,7 +80,7 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 		// is what is sent, whichever of two its server would have read.
 		out = out.Set("arguments", args)
 	}
-	x := crossing{method: "tools/call", server: t.Server, name: t.Name, params: out, header: sentHeaders(t.ParamHeaders, args)}
+	x := crossing{method: "tools/call", server: t.Server, name: t.Name, params: out, header: SentHeaders(t.ParamHeaders, args)}
 	if isParked(p.state) {
 		return g.guardedParked(ctx, p, x, d, ev)
 	}

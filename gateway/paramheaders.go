@@ -10,10 +10,10 @@ import (
 	"github.com/mcp-portal/mcp-portal/wire"
 )
 
-// sentHeaders are the Mcp-Param-* headers of a call, made from the arguments
+// SentHeaders are the Mcp-Param-* headers of a call, made from the arguments
 // themselves: like every header of a hop they belong to that hop, whatever the
 // client's hop carried.
-func sentHeaders(list []registry.ParamHeader, args json.RawMessage) http.Header {
+func SentHeaders(list []registry.ParamHeader, args json.RawMessage) http.Header {
 	if len(list) == 0 {
 		return nil
 	}

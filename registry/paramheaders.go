@@ -18,6 +18,13 @@ type ParamHeader struct {
 
 const headerMark = "x-mcp-header"
 
+// ParamHeaders are the arguments of a tool, by its input schema, that travel in
+// headers. Marks that break the rules count for nothing.
+func ParamHeaders(schema json.RawMessage) []ParamHeader {
+	list, _, _ := paramHeaders(schema)
+	return list
+}
+
 // paramHeaders reads which arguments of a tool travel in headers. Marks that
 // break the rules (no header name, one that is there already, not on a string,
 // an integer or a boolean) count for nothing: outer is the schema without them,

@@ -12,6 +12,7 @@
 //	stdio.go     stdio: a client that only starts programs
 //	relay.go     what passes between standard input and output and a portal
 //	relaypost.go one message to the portal, and what to make of its answer
+//	relayheaders.go  arguments that travel in headers, which stdio has not
 //	relaysession.go  the session of the 2025 revisions, streams of notices
 //	token.go     token: make a service token
 package main

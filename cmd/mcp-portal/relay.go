@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/wire"
 )
 
@@ -49,8 +50,9 @@ type relay struct {
 	notes chan wire.Message // to the portal, in order
 
 	mu      sync.Mutex
-	pending map[string]*pending // requests of the client by id
-	met     bool                // the portal has answered
+	pending map[string]*pending               // requests of the client by id
+	met     bool                              // the portal has answered
+	headers map[string][]registry.ParamHeader // arguments that travel in headers, by tool
 
 	session legacySession
 }
@@ -246,10 +248,20 @@ func (r *relay) serve(ctx context.Context, m wire.Message) (json.RawMessage, err
 		return r.listen(ctx, m)
 	}
 	raw, err := r.exchange(ctx, m)
-	if err == nil {
-		r.session.remember(m, raw)
+	if err != nil {
+		return nil, err
 	}
-	return raw, err
+	if versionOf(m) == "" {
+		r.session.remember(m, raw)
+		return raw, nil
+	}
+	if m.Method == "tools/list" {
+		r.learnHeaders(raw)
+	}
+	if m.Method == "tools/call" && lacksHeader(raw) && r.listHeaders(ctx, m) {
+		return r.exchange(ctx, m)
+	}
+	return raw, nil
 }
 
 // cancel ends a request of the client, here and at the portal.

@@ -119,6 +119,7 @@ func (r *relay) open(ctx context.Context, m wire.Message, version, session strin
 		}
 	}
 	wire.SetRequestHeaders(req.Header, version, session, m.Method, name)
+	r.setHeaders(req.Header, version, name, m)
 	resp, err := r.http.Do(req)
 	if err != nil {
 		return nil, r.unreachable(err, connected.Load())
