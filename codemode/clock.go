@@ -22,13 +22,15 @@ func (e *execution) clock() (stop func()) {
 				e.expire(kindWall, proto.StopWall, done)
 				return
 			}
-			if used, ok := cpuTime(e.w.cmd.Process.Pid); ok && used-e.cpu0 > e.lim.CPU+cpuSlack {
+			// Waiting costs a process a little, too.
+			allowed := e.lim.CPU + cpuSlack + (total-pausedBefore)/50
+			if used, ok := cpuTime(e.w.cmd.Process.Pid); ok && used-e.cpu0 > allowed {
 				e.expire(kindCPU, proto.StopCPU, done)
 				return
 			}
 			pause := min(left, 100*time.Millisecond)
 			if waiting {
-				pause = max(pause, 10*time.Millisecond)
+				pause = 100 * time.Millisecond
 			}
 			t := time.NewTimer(pause)
 			select {

@@ -53,6 +53,46 @@ func TestWaitingRunsLendTheirPlaces(t *testing.T) {
 	}
 }
 
+// Waiting for a person uses up nothing of a run's processor time, so that it
+// may take long: the worker does nothing meanwhile.
+func TestWaitingCostsNoProcessorTime(t *testing.T) {
+	p := testPool(t, func(c *config.Code) { c.Workers = 1 })
+	worker := 0
+	for deadline := time.Now().Add(60 * time.Second); worker == 0; time.Sleep(10 * time.Millisecond) {
+		p.mu.Lock()
+		if len(p.warm) == 1 {
+			worker = p.warm[0].cmd.Process.Pid
+		}
+		p.mu.Unlock()
+		if time.Now().After(deadline) {
+			t.Fatal("no worker is ready")
+		}
+	}
+	pause := &Pause{}
+	var used time.Duration
+	host := &fakeHost{call: func(context.Context, HostCall) (json.RawMessage, error) {
+		pause.Begin()
+		defer pause.End()
+		time.Sleep(1500 * time.Millisecond) // what the call itself cost is over
+		before, ok := cpuTime(worker)
+		time.Sleep(4 * time.Second)
+		after, still := cpuTime(worker)
+		if !ok || !still {
+			t.Error("the worker cannot be measured")
+		}
+		used = after - before
+		return json.RawMessage(`{"content":[],"structuredContent":{"ok":true}}`), nil
+	}}
+	out, err := p.Run(context.Background(), Request{Owner: "u", Code: "return (await s.t()).ok", Tools: tools("s_t"), Paused: pause}, host)
+	if err != nil || out.Error != nil || string(out.Value) != "true" {
+		t.Fatalf("%+v %v", out, err)
+	}
+	t.Logf("%v of processor time in 4 s", used)
+	if used > 80*time.Millisecond { // 2%: with 5 s allowed, minutes would end it
+		t.Errorf("waiting 4 s cost %v of processor time", used)
+	}
+}
+
 // A run that is cancelled while it waits gives its place back once.
 func TestCancelWhileWaiting(t *testing.T) {
 	p := testPool(t, nil)

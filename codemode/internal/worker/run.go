@@ -22,6 +22,7 @@ type run struct {
 	msg  *proto.RunMsg
 	src  *source
 	cpu0 int64
+	rest rest
 	why  atomic.Pointer[string]
 
 	errorClass goja.Value // the script may replace the global
@@ -61,7 +62,7 @@ type pendingCall struct {
 
 func newRun(w *worker, id uint32, m *proto.RunMsg, vm *goja.Runtime) *run {
 	r := &run{
-		w: w, vm: vm, id: id, msg: m, cpu0: cpuNanos(), logLeft: m.MaxLogs, now: m.StartMillis,
+		w: w, vm: vm, id: id, msg: m, cpu0: cpuNanos(), rest: rest{wake: make(chan struct{}, 1)}, logLeft: m.MaxLogs, now: m.StartMillis,
 		errorClass: vm.Get("Error"), pending: map[uint32]*pendingCall{}, unhandled: map[*goja.Promise]struct{}{},
 		timers: map[uint32]*timer{}, cleared: map[uint32]struct{}{},
 		promised: map[*goja.Object]string{}, absentTools: map[*goja.Object]func() string{},
@@ -252,7 +253,7 @@ func (r *run) drain() {
 // finish sends the last message of the run.
 func (r *run) finish(d *proto.DoneMsg) {
 	d.LogsCut = r.logsCut
-	d.CPUMicros = (cpuNanos() - r.cpu0) / 1000
+	d.CPUMicros = r.used() / 1000
 	d.HeapKB = heapBytes() / 1024
 	b, err := proto.EncodeDone(d)
 	if err != nil {
@@ -283,11 +284,16 @@ func (r *run) waitingFor() string {
 // on another pipe, hence the short slices.
 func (r *run) wait() error {
 	r.w.link.flush()
-	for {
+	defer r.rest.end()
+	for n := 0; ; n++ {
 		if k := r.stopped(); k != "" {
 			return &limitError{kind: k, waiting: r.waitingFor()}
 		}
-		if !r.w.link.ready(50) {
+		slice := 50
+		if n > 20 {
+			slice = 250 // a long wait costs next to nothing
+		}
+		if !r.rest.during(func() bool { return r.w.link.ready(slice) }) {
 			continue
 		}
 		f, err := r.w.link.read()
