@@ -174,7 +174,9 @@ func wholeClientTest(t *testing.T, w *world, c client) {
 		if !res.IsError || link == "" {
 			t.Fatalf("what needs approval: %s", text(t, res))
 		}
-		newBrowser(t).decide(c.pages()+link, "approve")
+		if status, page := newBrowser(t).decide(c.pages()+link, "approve"); status != 200 {
+			t.Fatalf("the form: %d %s", status, page)
+		}
 		if res = call(t, mute, "chat_message_post", args); res.IsError {
 			t.Errorf("the approved call: %s", text(t, res))
 		}
