@@ -223,9 +223,11 @@ func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMes
 	case p.req.modern:
 		c.Capabilities = p.req.caps
 	case p.ask != nil:
-		c.Ask, c.Capabilities = p.ask, p.req.caps
+		c.Ask, c.Capabilities = g.noting(x.server, p.req.sessionKey(), p.ask), p.req.caps
 	}
-	return do(ctx)
+	result, err := do(ctx)
+	g.urls.refused(x.server, p.req.sessionKey(), err)
+	return result, err
 }
 
 // relay is the door for what is no tool: prompts, resources, completions. They

@@ -305,8 +305,12 @@ func modernResult(method string, result json.RawMessage) json.RawMessage {
 
 // notification takes a notification of the client.
 func (g *Gateway) notification(ctx context.Context, r *request) {
+	if r.msg.Method == "notifications/roots/list_changed" && r.sess != nil {
+		g.rootsChanged(ctx, r)
+		return
+	}
 	if r.msg.Method != "notifications/cancelled" || r.sess == nil {
-		return // initialized, roots/list_changed, progress: nothing waits for them
+		return // initialized, progress: nothing waits for them
 	}
 	key := r.sess.key + "\x00" + string(r.params.Get("requestId"))
 	if g.calls.cancel(key, errCancelled) {

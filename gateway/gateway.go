@@ -29,6 +29,7 @@ type Upstreams interface {
 	Get(id string) (upstreams.Upstream, bool)
 	Statuses() []upstreams.Status
 	CloseSession(user, session string)
+	Notify(user, session, method string, params json.RawMessage)
 }
 
 // Runner runs scripts; *codemode.Pool is one.
@@ -65,6 +66,7 @@ type Gateway struct {
 	approvals *writeguard.Approvals
 	runs      *runs
 	answers   answers
+	urls      urls
 	load      *load
 	passing   *passing
 	parked    *parking
@@ -118,6 +120,7 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 		}
 	})
 	g.bus.handle("cancel", func(n note) { g.calls.cancel(n.Key, errCancelled) })
+	g.bus.handle("roots", g.passRoots)
 	g.bus.handle("ended", func(n note) {
 		var user string
 		if json.Unmarshal(n.Body, &user) == nil {
@@ -125,7 +128,7 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 		}
 	})
 	g.toggles = newToggles(opt.Store, opt.Log, g.bus)
-	g.listeners = newListeners(g)
+	g.listeners = newListeners(ctx, g)
 	g.runs = newRuns(g)
 	g.passing = newPassing(g.bus, opt.Log, &g.calls)
 	g.carry(ctx)

@@ -126,7 +126,10 @@ func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store)
 	pool, err := codemode.NewPool(ctx, codemode.PoolOptions{Code: p.cfg.Code, Log: log, Executable: worker})
 	p.must(err)
 	p.manager = upstreams.NewManager(ctx, upstreams.Options{Log: log, Limits: p.cfg.Limits, Poll: p.cfg.Catalog.Poll,
-		ClientInfo: []byte(`{"name":"mcp-portal","version":"test"}`), OnStatus: p.registry.SetStatus, OnCatalogue: p.registry.Update})
+		ClientInfo: []byte(`{"name":"mcp-portal","version":"test"}`), OnStatus: p.registry.SetStatus, OnCatalogue: p.registry.Update,
+		OnNotification: func(server, user, session, method string, params json.RawMessage) {
+			p.gateway.FromServer(server, user, session, method, params)
+		}})
 	p.gateway, err = gateway.New(ctx, gateway.Options{Config: p.cfg, Version: "test", Log: log, Store: st, Auth: p.auth,
 		Registry: p.registry, Upstreams: p.manager, Runner: pool, Audit: trail})
 	p.must(err)

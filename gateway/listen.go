@@ -16,7 +16,8 @@ import (
 // sessions and subscriptions/listen of 2026-07-28. Each remembers what its
 // client saw last and is told only when that changed.
 type listeners struct {
-	g *Gateway
+	g      *Gateway
+	outbox chan note
 
 	mu  sync.Mutex
 	all map[*listener]struct{}
@@ -80,8 +81,9 @@ func (x *listener) collect() []wire.Message {
 	return out
 }
 
-func newListeners(g *Gateway) *listeners {
-	l := &listeners{g: g, all: map[*listener]struct{}{}}
+func newListeners(ctx context.Context, g *Gateway) *listeners {
+	l := &listeners{g: g, all: map[*listener]struct{}{}, outbox: make(chan note, maxMail)}
+	go l.carry(ctx)
 	g.bus.handle("subscribed", func(n note) {
 		var s subscribed
 		if x := l.of(n.Key); x != nil && json.Unmarshal(n.Body, &s) == nil && x.subs.set(s.URI, s.On) {
@@ -142,14 +144,33 @@ func (l *listeners) of(session string) *listener {
 }
 
 // push sends a notification to the stream of a session, on whichever replica
-// that is.
-func (l *listeners) push(ctx context.Context, session string, m wire.Message) {
+// that is. It does not block.
+func (l *listeners) push(session string, m wire.Message) {
 	if x := l.of(session); x != nil {
 		x.post(m.Method, m.Params)
 		return
 	}
-	if err := l.g.bus.tell(ctx, note{Kind: "push", Key: session, Body: m.Bytes()}); err != nil {
-		l.g.log.Debug("a notification could not be passed to the other replicas", "error", err)
+	if l.g.opt.Store.Status().Backend == "file" {
+		return // there is no other replica: the client has no stream
+	}
+	select {
+	case l.outbox <- note{Kind: "push", Key: session, Body: m.Bytes()}:
+	default:
+		l.g.log.Warn("a notification for another replica was dropped: the store is too slow", "method", m.Method)
+	}
+}
+
+// carry sends to the other replicas, in order, what is for streams of theirs.
+func (l *listeners) carry(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case n := <-l.outbox:
+			if err := l.g.bus.tell(ctx, n); err != nil && ctx.Err() == nil {
+				l.g.log.Debug("a notification could not be passed to the other replicas", "error", err)
+			}
+		}
 	}
 }
 

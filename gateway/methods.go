@@ -97,11 +97,8 @@ func (g *Gateway) discover(r *request) (json.RawMessage, *wire.Error) {
 
 // about adds what initialize and server/discover say alike.
 func (g *Gateway) about(r *request, o wire.Object) json.RawMessage {
-	// The lists can always change here, whatever a server says of itself:
-	// clients listen only if they are told so.
-	caps := `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"completions":{},"logging":{}}`
 	info := wire.Encode(map[string]string{"name": "mcp-portal", "title": r.set.cfg.Name, "version": g.opt.Version})
-	o = append(o, wire.Field{Key: "capabilities", Value: json.RawMessage(caps)})
+	o = append(o, wire.Field{Key: "capabilities", Value: capabilities(r.view, r.modern)})
 	if r.modern {
 		o = append(o, wire.Field{Key: "_meta", Value: wire.Object{{Key: wire.MetaServerInfo, Value: info}}.Bytes()})
 	}

@@ -44,6 +44,14 @@ func (r *request) upstreamSession() string {
 	return r.grant
 }
 
+// sessionKey is the key of the 2025 session; empty: there is none.
+func (r *request) sessionKey() string {
+	if r.sess == nil {
+		return ""
+	}
+	return r.sess.key
+}
+
 // can reports whether the client declared a capability, e.g. "elicitation".
 func (r *request) can(name string) bool {
 	o, err := wire.ParseObject(r.caps)

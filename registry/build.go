@@ -31,7 +31,7 @@ func buildServer(cfg config.Server, c *upstreams.Catalogue, nameMax int) *Server
 	if err != nil && len(c.ServerInfo) > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("serverInfo is not an object: %s", excerpt(c.ServerInfo)))
 	}
-	s.Instructions = c.Instructions
+	s.Instructions, s.Capabilities = c.Instructions, c.Capabilities
 	s.Title = cmp.Or(s.Title, oneLine(info.String("title")), oneLine(info.String("name")), s.ID)
 	s.Description = cmp.Or(s.Description, oneLine(info.String("description")), oneLine(c.Instructions))
 	s.Warnings = append(s.Warnings, c.Warnings...)
@@ -211,7 +211,7 @@ func oneLine(s string) string {
 
 // sameOffers reports whether clients get the same from both parts.
 func sameOffers(a, b *Server) bool {
-	return a.Identifier == b.Identifier && a.Bare == b.Bare && a.Title == b.Title && a.Description == b.Description && a.Instructions == b.Instructions &&
+	return a.Identifier == b.Identifier && a.Bare == b.Bare && a.Title == b.Title && a.Description == b.Description && a.Instructions == b.Instructions && bytes.Equal(a.Capabilities, b.Capabilities) &&
 		slices.EqualFunc(a.Tools, b.Tools, func(x, y *Tool) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&
 		slices.EqualFunc(a.Prompts, b.Prompts, func(x, y *Prompt) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&
 		slices.EqualFunc(a.Resources, b.Resources, func(x, y *Resource) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&

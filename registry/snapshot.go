@@ -58,6 +58,7 @@ type Server struct {
 	Title        string
 	Description  string // the admin's, else the server's own words, bounded
 	Instructions string
+	Capabilities json.RawMessage // as sent; nil if none
 	State        upstreams.State
 	Tools        []*Tool // sorted by outward name
 	Prompts      []*Prompt

@@ -30,7 +30,8 @@ type Options struct {
 	// Capabilities are those of the sessions that the portal begins for itself,
 	// for listing and for servers shared by all (ClientCapabilities of MCP).
 	// Some servers list certain tools only to clients that can be asked, so nil
-	// is: elicitation, sampling and roots. Sessions of users have their client's.
+	// is: elicitation, sampling, roots and MCP apps. Sessions of users have their
+	// client's.
 	Capabilities json.RawMessage
 
 	// RoundTripper wraps the HTTP transport of one server, for metrics or
@@ -72,7 +73,7 @@ func (o *Options) fill() {
 		o.ClientInfo = json.RawMessage(`{"name":"mcp-portal","version":"1"}`)
 	}
 	if o.Capabilities == nil {
-		o.Capabilities = json.RawMessage(`{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`)
+		o.Capabilities = json.RawMessage(`{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{},"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}}`)
 	}
 	def(&o.Limits.ConnectTimeout, 20*time.Second)
 	def(&o.Limits.CallTimeout, time.Minute)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -84,6 +85,9 @@ func start(ctx context.Context, cfg *config.Config, ln net.Listener, log *slog.L
 		ClientInfo:  wire.Encode(map[string]string{"name": "mcp-portal", "title": cfg.Name, "version": version}),
 		OnStatus:    p.registry.SetStatus,
 		OnCatalogue: p.registry.Update,
+		OnNotification: func(server, user, session, method string, params json.RawMessage) {
+			p.gateway.FromServer(server, user, session, method, params) // it is there before the first server is
+		},
 	})
 	if p.gateway, err = gateway.New(ctx, gateway.Options{
 		Config: cfg, Version: version, Log: log, Store: p.store, Auth: p.auth,

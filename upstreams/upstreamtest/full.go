@@ -131,6 +131,12 @@ func (f *Full) eachOut(want func(*FullSession) bool, listen func(*fullListen) bo
 	}
 }
 
+// Broadcast sends a notification to every session with a stream (2025).
+func (f *Full) Broadcast(method, params string) {
+	o, _ := wire.ParseObject([]byte(params))
+	f.eachOut(func(*FullSession) bool { return true }, func(*fullListen) bool { return false }, method, o)
+}
+
 const (
 	fullLegacyCaps = `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"completions":{},"logging":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}},"experimental":{"vendor/x":{"y":1}}}`
 	fullModernCaps = `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"completions":{},"logging":{},"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/ui":{}}}`
