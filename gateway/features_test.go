@@ -150,8 +150,10 @@ func TestPairsWithdrawnQuestion(t *testing.T) {
 				t.Errorf("asked %q, then told %q", asked, notes)
 			}
 		}
-		if seen := p.seen(c); slices.Contains(seen, "stray answer") {
-			t.Errorf("%q", seen)
+		for range 5 { // an answer would come beside the calls, in its own time
+			if seen := p.seen(c); slices.Contains(seen, "stray answer") {
+				t.Fatalf("%q", seen)
+			}
 		}
 	})
 }

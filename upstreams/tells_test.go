@@ -134,3 +134,17 @@ func TestServerThatAsksAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestWithin(t *testing.T) {
+	for _, c := range []struct {
+		uri, whole string
+		want       bool
+	}{
+		{"mem://a", "mem://a", true}, {"mem://a/b", "mem://a", true}, {"mem://a?x", "mem://a", true}, {"mem://a#x", "mem://a", true},
+		{"mem://a/b", "mem://a/", true}, {"mem://ab", "mem://a", false}, {"mem://a", "mem://a/b", false}, {"mem://b", "mem://a", false}, {"", "mem://a", false},
+	} {
+		if got := within(c.uri, c.whole); got != c.want {
+			t.Errorf("%q within %q: %v", c.uri, c.whole, got)
+		}
+	}
+}

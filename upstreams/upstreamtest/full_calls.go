@@ -36,6 +36,9 @@ func (s *FullSession) call(m wire.Message, params wire.Object, out func(string),
 	case "withdraw":
 		id := s.question()
 		out(`{"jsonrpc":"2.0","id":` + string(wire.Quote(id)) + `,"method":"elicitation/create","params":{"message":"never mind","requestedSchema":{"type":"object","properties":{}}}}`)
+		s.mu.Lock()
+		delete(s.asked, id) // an answer now is one too many
+		s.mu.Unlock()
 		notify("notifications/cancelled", `{"requestId":`+string(wire.Quote(id))+`}`)
 		return textResult(s, "withdrawn"), nil
 	case "complete":
