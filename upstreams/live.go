@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,9 @@ type exchange struct {
 	idle, ceiling time.Duration
 	internal      bool
 }
+
+// errWithdrawn ends a question that the server took back.
+var errWithdrawn = errors.New("the server took the question back")
 
 // live is one call in flight on one connection.
 type live struct {
@@ -39,7 +43,7 @@ type live struct {
 
 	mu   sync.Mutex
 	done bool
-	asks map[string]context.CancelFunc // questions under way, by the server's id
+	asks map[string]context.CancelCauseFunc // questions under way, by the server's id
 }
 
 // deliver hands a notification to the caller, unless the call has ended.
@@ -78,9 +82,9 @@ func (l *live) ask(m wire.Message, reply func(wire.Message)) {
 		reply(wire.Message{ID: m.ID, Error: wire.Errorf(wire.CodeMethodNotFound, "%s is not available during this call", m.Method)})
 		return
 	}
-	ctx, cancel := context.WithCancel(l.watch.ctx)
+	ctx, cancel := context.WithCancelCause(l.watch.ctx)
 	if l.asks == nil {
-		l.asks = map[string]context.CancelFunc{}
+		l.asks = map[string]context.CancelCauseFunc{}
 	}
 	key := string(m.ID)
 	l.asks[key] = cancel
@@ -88,9 +92,9 @@ func (l *live) ask(m wire.Message, reply func(wire.Message)) {
 	l.watch.hold()
 	go func() {
 		defer l.watch.release()
-		defer cancel()
+		defer cancel(nil)
 		res, e := l.x.Ask(ctx, m.Method, m.Params)
-		withdrawn := ctx.Err() != nil && l.watch.ctx.Err() == nil
+		withdrawn := context.Cause(ctx) == errWithdrawn
 		l.mu.Lock()
 		delete(l.asks, key)
 		l.mu.Unlock()
@@ -112,7 +116,7 @@ func (l *live) withdraw(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if cancel := l.asks[id]; cancel != nil {
-		cancel()
+		cancel(errWithdrawn)
 	}
 }
 
