@@ -139,8 +139,8 @@ func TestPairsWithdrawnQuestion(t *testing.T) {
 		c := p.client(p.era, "", formCaps, nil)
 		var asked []string
 		got := c.do("tools/call", `"name":"`+p.id+`_withdraw","arguments":{}`, func(q question) { asked = append(asked, string(q.ID)) })
-		if p.era == modern && got.Result.ResultType == "input_required" {
-			got = c.do("tools/call", `"name":"`+p.id+`_withdraw","arguments":{},`+got.retry(accept("late")), nil)
+		for got.Result.ResultType == "input_required" { // asked before it was taken back; it is not answered
+			got = c.do("tools/call", `"name":"`+p.id+`_withdraw","arguments":{},"requestState":`+string(wire.Quote(got.Result.RequestState)), nil)
 		}
 		if got.text() != "withdrawn\n" {
 			t.Fatalf("%s", got.Raw)
@@ -151,7 +151,7 @@ func TestPairsWithdrawnQuestion(t *testing.T) {
 			}
 		}
 		for range 5 { // an answer would come beside the calls, in its own time
-			if seen := p.seen(c); slices.Contains(seen, "stray answer") {
+			if seen := p.seen(c); strings.Contains(strings.Join(seen, " "), "stray answer") {
 				t.Fatalf("%q", seen)
 			}
 		}

@@ -288,7 +288,7 @@ func (s *FullSession) Answer(m wire.Message) {
 	if ch != nil {
 		ch <- m
 	} else {
-		s.full.note("stray answer")
+		s.full.note("stray answer %s", m.Bytes())
 	}
 }
 
