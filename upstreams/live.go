@@ -40,6 +40,7 @@ type live struct {
 	push func(wire.Message)
 
 	notify sync.Mutex // held while Notify runs: one at a time, none after the end
+	asking sync.WaitGroup
 
 	mu   sync.Mutex
 	done bool
@@ -88,9 +89,11 @@ func (l *live) ask(m wire.Message, reply func(wire.Message)) {
 	}
 	key := string(m.ID)
 	l.asks[key] = cancel
+	l.asking.Add(1)
 	l.mu.Unlock()
 	l.watch.hold()
 	go func() {
+		defer l.asking.Done()
 		defer l.watch.release()
 		defer cancel(nil)
 		res, e := l.x.Ask(ctx, m.Method, m.Params)
@@ -133,6 +136,7 @@ func (l *live) finish() {
 	l.mu.Unlock()
 	l.unbind()
 	l.watch.stop()
+	l.asking.Wait() // the caller hears that its questions are void before it gets the result
 	l.notify.Lock() // wait for the one that runs
 	defer l.notify.Unlock()
 }
