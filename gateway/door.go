@@ -53,6 +53,9 @@ func (g *Gateway) callTool(ctx context.Context, p *passage, t *registry.Tool, pa
 	if args == nil || string(args) == "null" {
 		args = json.RawMessage("{}")
 	}
+	if in := inwardLinks(args, t.Server); len(in) != len(args) {
+		args, params = in, params.Set("arguments", in)
+	}
 	ev := g.event(p, crossing{method: "tools/call", server: t.Server, name: t.Name}, len(args))
 	if p.req.set.cfg.Audit.Arguments {
 		ev.Arguments = args
@@ -60,6 +63,9 @@ func (g *Gateway) callTool(ctx context.Context, p *passage, t *registry.Tool, pa
 	start := g.now()
 	result, err := g.guarded(ctx, p, t, params, args, &ev)
 	g.record(ctx, ev, start, result, err)
+	if err == nil {
+		result = g.madeTask(ctx, p.req, t.Server, outwardLinks(p.req.view.snap, crossing{method: "tools/call", server: t.Server}, result, ""))
+	}
 	return asked(result, err)
 }
 
@@ -92,7 +98,7 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 		// The call was let through in an earlier round and its server asked
 		// for more input: this is the same call going on.
 		ev.Approval, x.approval = resumed.Approval, resumed.Approval
-		x.params = resumed.params(out)
+		x.params = resumed.params(out, taskSupport(t.Raw))
 		return g.exchange(ctx, p, x)
 	}
 	switch d.Action {
@@ -109,7 +115,7 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 		if x.approval, err = g.approved(ctx, p, t, call, d, ev); err != nil {
 			return nil, err
 		}
-		x.params = approvedParams(out)
+		x.params = approvedParams(out, taskSupport(t.Raw))
 		return g.exchange(ctx, p, x)
 	}
 	return nil, refusedBy(d)
@@ -217,7 +223,7 @@ func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMes
 	case p.req.modern && inRounds(x.method) && p.req.answersAny() && !wire.Modern(up.Status().Protocol):
 		c.Capabilities = p.req.caps
 		return g.parked.begin(ctx, p, x, func(ctx context.Context, notify func(string, json.RawMessage), ask asker) (json.RawMessage, error) {
-			c.Notify, c.Ask = notify, ask
+			c.Notify, c.Ask = taskTerms(c.User, x.server, notify, ask)
 			return do(ctx)
 		})
 	case p.req.modern:
@@ -225,6 +231,7 @@ func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMes
 	case p.ask != nil:
 		c.Ask, c.Capabilities = g.noting(x.server, p.req.sessionKey(), p.ask), p.req.caps
 	}
+	c.Notify, c.Ask = taskTerms(c.User, x.server, c.Notify, c.Ask)
 	result, err := do(ctx)
 	g.urls.refused(x.server, p.req.sessionKey(), err)
 	return result, err
@@ -244,6 +251,9 @@ func (g *Gateway) relay(ctx context.Context, p *passage, x crossing) (json.RawMe
 		result, err = g.relayRounds(ctx, p, x)
 	}
 	g.record(ctx, ev, start, result, err)
+	if err == nil {
+		result = outwardLinks(p.req.view.snap, x, result, p.req.params.String("uri"))
+	}
 	return asked(result, err)
 }
 
@@ -257,7 +267,7 @@ func (g *Gateway) relayRounds(ctx context.Context, p *passage, x crossing) (json
 	case err != nil:
 		return nil, err
 	case resumed != nil:
-		x.params = resumed.params(x.params)
+		x.params = resumed.params(x.params, false)
 	case isOurState(p.state):
 		x.params = x.params.Without("requestState", "inputResponses")
 	}

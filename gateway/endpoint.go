@@ -162,6 +162,7 @@ func (r *request) readModern(meta wire.Object) (int, *wire.Error) {
 		switch {
 		case err != nil:
 			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header cannot be decoded: %v", wire.HeaderName, err)
+		case r.header.Get(wire.HeaderName) == "" && key == "taskId": // asked of clients, not of servers
 		case r.header.Get(wire.HeaderName) == "":
 			return 400, wire.Errorf(wire.CodeHeaderMismatch, "the %s header is required for %s: set it to the %s of the request", wire.HeaderName, r.msg.Method, key)
 		case got != want:

@@ -67,6 +67,7 @@ type Gateway struct {
 	runs      *runs
 	answers   answers
 	urls      urls
+	tasks     tasks
 	load      *load
 	passing   *passing
 	parked    *parking

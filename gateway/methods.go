@@ -45,6 +45,10 @@ func (g *Gateway) dispatch(ctx context.Context, w http.ResponseWriter, r *reques
 		return listed("resourceTemplates", r.view.templates()), nil
 	case "tools/call":
 		return g.toolsCall(ctx, r)
+	case "tasks/get", "tasks/result", "tasks/update", "tasks/cancel":
+		return g.taskMethod(ctx, r)
+	case "tasks/list":
+		return g.tasksList(ctx, r)
 	case "prompts/get":
 		return g.promptsGet(ctx, r)
 	case "resources/read":

@@ -63,7 +63,12 @@ func eachPair(t *testing.T, f func(t *testing.T, p pair)) {
 	p, peers := full(t, "")
 	for _, e := range []era{legacy, modern} {
 		for _, s := range peers {
-			t.Run(fmt.Sprintf("%s client, %s server", e[:4], s.id), func(t *testing.T) { f(t, pair{p, s, e}) })
+			t.Run(fmt.Sprintf("%s client, %s server", e[:4], s.id), func(t *testing.T) {
+				whole := p.t
+				p.t = t // so that what fails is this pair
+				defer func() { p.t = whole }()
+				f(t, pair{p, s, e})
+			})
 		}
 	}
 }

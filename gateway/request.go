@@ -110,7 +110,7 @@ func forwardMeta(params wire.Object) json.RawMessage {
 }
 
 // members of params that the protocol gives a meaning.
-var members = []string{"name", "arguments", "uri", "ref", "argument", "context", "_meta", "requestState", "inputResponses", "task", "cursor"}
+var members = []string{"name", "arguments", "uri", "ref", "argument", "context", "_meta", "requestState", "inputResponses", "task", "taskId", "cursor"}
 
 // forwardParams prepares params for the upstream hop: its own name or URI in
 // place of the outward one, the caller's _meta without this hop's members.
@@ -138,10 +138,16 @@ next:
 
 // approvedParams are the params of a call that a person has approved: what the
 // person saw, and of _meta what only concerns the transport.
-func approvedParams(params wire.Object) wire.Object {
+// tasks says that the tool may become a task: then how long that is kept stays.
+func approvedParams(params wire.Object, tasks bool) wire.Object {
 	out := wire.Object{{Key: "name", Value: params.Get("name")}}
 	if a := params.Get("arguments"); a != nil {
 		out = append(out, wire.Field{Key: "arguments", Value: a})
+	}
+	if tasks {
+		if task := wishedTask(params.Get("task")); task != nil {
+			out = append(out, wire.Field{Key: "task", Value: task})
+		}
 	}
 	meta, err := wire.ParseObject(params.Get("_meta"))
 	if err != nil {

@@ -28,11 +28,12 @@ type round struct {
 }
 
 // params are those of the retry for the server: with its own state, and when a
-// person approved the call only what that person saw and the answers.
-func (r *round) params(out wire.Object) wire.Object {
+// person approved the call only what that person saw and the answers. tasks says
+// that the tool may become a task.
+func (r *round) params(out wire.Object, tasks bool) wire.Object {
 	if r.Approval != "" {
 		answers := out.Get("inputResponses")
-		if out = approvedParams(out); answers != nil {
+		if out = approvedParams(out, tasks); answers != nil {
 			out = out.Set("inputResponses", answers)
 		}
 	}

@@ -70,6 +70,26 @@ func (s *subscriptions) wish(filter wire.Object) *wire.Error {
 	for _, uri := range uris {
 		s.want[uri] = true
 	}
+	raw := filter.Get("taskIds")
+	if raw == nil {
+		return nil
+	}
+	if e := s.req.declaresTasks(); e != nil {
+		return e
+	}
+	var ids []string
+	if err := json.Unmarshal(raw, &ids); err != nil || len(ids) > maxSubscriptions {
+		return wire.Errorf(wire.CodeInvalidParams, "params.notifications.taskIds must be a list of at most %d ids", maxSubscriptions)
+	}
+	for _, id := range ids {
+		rec, ok, err := s.g.taskOf(s.ctx, s.req.who.ID, id)
+		if err != nil {
+			return wire.Errorf(wire.CodeInternal, "%v", err)
+		}
+		if ok {
+			s.task[id] = rec.Server + " " + rec.ID
+		}
+	}
 	return nil
 }
 
@@ -78,10 +98,26 @@ func (s *subscriptions) honoured(filter wire.Object, v *view) (out wire.Object) 
 	s.mu.Lock()
 	want := slices.Collect(maps.Keys(s.want))
 	s.mu.Unlock()
-	if len(want) == 0 {
+	if len(want) == 0 && len(s.task) == 0 {
 		return nil
 	}
 	problems := s.settle(v)
+	if len(s.task) > 0 {
+		ids := []string{}
+		s.mu.Lock()
+		for outward, t := range s.task {
+			server, own, _ := strings.Cut(t, " ")
+			if w := s.live[server]; w != nil && w.agreed[own] {
+				ids = append(ids, outward)
+			}
+		}
+		s.mu.Unlock()
+		slices.Sort(ids)
+		out = append(out, wire.Field{Key: "taskIds", Value: wire.Encode(ids)})
+	}
+	if len(want) == 0 {
+		return out
+	}
 	uris := []string{}
 	for _, uri := range want {
 		if err := problems[uri]; err != nil {
@@ -92,7 +128,7 @@ func (s *subscriptions) honoured(filter wire.Object, v *view) (out wire.Object) 
 		uris = append(uris, uri)
 	}
 	slices.Sort(uris)
-	return wire.Object{{Key: "resourceSubscriptions", Value: wire.Encode(uris)}}
+	return append(out, wire.Field{Key: "resourceSubscriptions", Value: wire.Encode(uris)})
 }
 
 // errNotAgreed means that a server left something out of what it agreed to.

@@ -34,6 +34,7 @@ func (g *Gateway) FromServer(server, user, session, method string, params json.R
 	if session == "" {
 		return // nobody's
 	}
+	params = taskNotice(user, server, method, params)
 	if method == "notifications/message" && !g.sessionWantsLog(session, params) {
 		return
 	}

@@ -212,7 +212,9 @@ func oneLine(s string) string {
 // sameOffers reports whether clients get the same from both parts.
 func sameOffers(a, b *Server) bool {
 	return a.Identifier == b.Identifier && a.Bare == b.Bare && a.Title == b.Title && a.Description == b.Description && a.Instructions == b.Instructions && bytes.Equal(a.Capabilities, b.Capabilities) &&
-		slices.EqualFunc(a.Tools, b.Tools, func(x, y *Tool) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&
+		slices.EqualFunc(a.Tools, b.Tools, func(x, y *Tool) bool {
+			return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward && bytes.Equal(x.Outer, y.Outer)
+		}) &&
 		slices.EqualFunc(a.Prompts, b.Prompts, func(x, y *Prompt) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&
 		slices.EqualFunc(a.Resources, b.Resources, func(x, y *Resource) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward }) &&
 		slices.EqualFunc(a.Templates, b.Templates, func(x, y *Template) bool { return x == y || bytes.Equal(x.Raw, y.Raw) && x.Outward == y.Outward })

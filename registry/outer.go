@@ -31,6 +31,7 @@ func outerTool(server string, raw json.RawMessage, names naming) (t *Tool, schem
 		Server: server, Name: name, Outward: names.outward(server, name), Raw: raw,
 		InputSchema: present(o.Get("inputSchema")), OutputSchema: present(o.Get("outputSchema")), Annotations: present(o.Get("annotations")),
 	}
+	t.AppURI = appURI(o)
 	t.Identifier, t.Member = names.code(server, name)
 	if t.Title, err = stringMember(o, "title", false); err != nil {
 		return t, nil, "", err

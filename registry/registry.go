@@ -247,7 +247,7 @@ func (r *Registry) change(f func() bool) {
 // assemble makes a snapshot of the servers' parts, sorted by id.
 func assemble(old *Snapshot, version uint64, servers []*Server) *Snapshot {
 	s := &Snapshot{Version: version, Offers: version, Servers: servers}
-	s.resources = addressResources(servers)
+	s.resources, s.apps = addressResources(old, servers)
 	n := 0
 	for _, srv := range servers {
 		n += len(srv.Tools)

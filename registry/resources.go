@@ -49,7 +49,9 @@ func outwardURI(server, uri string, shared bool) string {
 type Target struct {
 	Server, URI string
 	Resource    *Resource // if it is listed
-	Template    *Template // else, the template it fits
+	// Template is, else, the one it fits. With neither only the server may know
+	// the URI.
+	Template *Template
 }
 
 // Targets returns every place that could be meant by a URI from a client, by
@@ -71,6 +73,14 @@ func (s *Snapshot) Targets(uri string) []Target {
 	if out != nil {
 		return out
 	}
+	for _, server := range s.apps[own] { // linked to, though not listed
+		if only == "" || server == only {
+			out = append(out, Target{Server: server, URI: own})
+		}
+	}
+	if out != nil {
+		return out
+	}
 	for _, srv := range s.Servers {
 		if only != "" && srv.ID != only {
 			continue
@@ -81,6 +91,10 @@ func (s *Snapshot) Targets(uri string) []Target {
 				break
 			}
 		}
+	}
+	if out == nil && explicit && s.byID[only] != nil {
+		// A server may have given it out in a result: it knows.
+		out = append(out, Target{Server: only, URI: own})
 	}
 	return out
 }
@@ -99,12 +113,24 @@ func (s *Snapshot) Resource(uri string) []*Resource {
 
 // addressResources gives resources and templates of a new snapshot their
 // outward addresses, which depend on all servers. Those that already have the
-// right one are kept as they are.
-func addressResources(servers []*Server) map[string][]*Resource {
-	byURI, templates := map[string][]*Resource{}, map[string]int{}
+// right one are kept as they are. So are tools, whose user interfaces are
+// resources. The second result is who links to which of those.
+func addressResources(old *Snapshot, servers []*Server) (map[string][]*Resource, map[string][]string) {
+	byURI, templates, apps := map[string][]string{}, map[string]int{}, map[string][]string{}
 	for _, s := range servers {
 		for _, r := range s.Resources {
-			byURI[r.URI] = append(byURI[r.URI], r)
+			byURI[r.URI] = append(byURI[r.URI], s.ID)
+		}
+		for _, t := range s.Tools {
+			if t.AppURI == "" {
+				continue
+			}
+			if !slices.Contains(apps[t.AppURI], s.ID) {
+				apps[t.AppURI] = append(apps[t.AppURI], s.ID)
+			}
+			if !slices.Contains(byURI[t.AppURI], s.ID) {
+				byURI[t.AppURI] = append(byURI[t.AppURI], s.ID)
+			}
 		}
 		for _, t := range s.Templates {
 			templates[t.URITemplate]++
@@ -135,7 +161,10 @@ func addressResources(servers []*Server) map[string][]*Resource {
 			servers[i] = &fresh
 		}
 	}
-	return out
+	if len(apps) > 0 {
+		addressApps(old, servers, func(uri string) bool { return len(byURI[uri]) > 1 })
+	}
+	return out, apps
 }
 
 func sortResources(s *Server) {

@@ -43,7 +43,7 @@ func TestResourcesOfSeveralServers(t *testing.T) {
 		t.Errorf("unshared: %+v", got)
 	}
 	// A server cannot pose as another.
-	if got := s.Targets("portal+a:file:///secret"); len(got) != 0 {
+	if got := s.Targets("portal+a:file:///secret"); len(got) != 1 || got[0].Server != "a" || got[0].Resource != nil {
 		t.Errorf("spoofed: %+v", got)
 	}
 	if got := s.Targets("portal+b:portal+a:file:///secret"); len(got) != 1 || got[0].Server != "b" {

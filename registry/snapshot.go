@@ -24,6 +24,7 @@ type Tool struct {
 	OutputSchema json.RawMessage // as sent; nil if none
 	Annotations  json.RawMessage // as sent; nil if none
 	ParamHeaders []ParamHeader   // arguments that travel in headers, too
+	AppURI       string          // resource of its user interface (MCP apps); empty if none
 }
 
 // Prompt is one prompt of one server.
@@ -88,6 +89,7 @@ type Snapshot struct {
 	byIdentity   map[identity]*Tool
 	prompts      map[string]*Prompt
 	resources    map[string][]*Resource // by URI as its server says it
+	apps         map[string][]string    // servers whose tools have a user interface at a URI
 	tools        []*Tool                // sorted by outward name
 	index        *index                 // shared by snapshots with the same tools
 }

@@ -256,6 +256,7 @@ const methodListen = "subscriptions/listen"
 func global(method string) bool {
 	return strings.HasSuffix(method, "/list_changed") ||
 		method == "notifications/resources/updated" ||
+		method == "notifications/tasks/status" ||
 		method == "notifications/subscriptions/acknowledged"
 }
 

@@ -173,8 +173,11 @@ func (s *server) dial(ctx context.Context, t target, info, caps json.RawMessage,
 func (s *server) call(ctx context.Context, c *Call) (json.RawMessage, error) {
 	t := s.timing()
 	x := exchange{Call: c, idle: t.idle, ceiling: t.ceiling}
-	if c.Method == methodListen {
+	switch c.Method {
+	case methodListen:
 		x.idle, x.ceiling = 0, 0
+	case "tasks/result": // waits for the end of the task
+		x.idle = 0
 	}
 	for try := 0; ; try++ {
 		cn, release, err := s.connFor(ctx, c)

@@ -84,6 +84,8 @@ func NameMember(method string) string {
 		return "name"
 	case "resources/read":
 		return "uri"
+	case "tasks/get", "tasks/update", "tasks/cancel": // of the tasks extension
+		return "taskId"
 	}
 	return ""
 }
