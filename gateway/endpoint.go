@@ -283,25 +283,26 @@ func modernStatus(code int) int {
 }
 
 // modernResult adds what 2026-07-28 requires of a result and a legacy server
-// does not send.
+// does not send. Every byte of the result stays.
 func modernResult(method string, result json.RawMessage) json.RawMessage {
 	o, err := wire.ParseObject(result)
 	if err != nil {
 		return result
 	}
-	if o.Get("resultType") == nil {
-		o = append(o, wire.Field{Key: "resultType", Value: json.RawMessage(`"complete"`)})
+	add := func(key, value string) {
+		if o.Get(key) == nil {
+			if out, err := wire.Splice(result, key, json.RawMessage(value)); err == nil {
+				result = out
+			}
+		}
 	}
+	add("resultType", `"complete"`)
 	switch method {
 	case "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", "server/discover":
-		if o.Get("ttlMs") == nil {
-			o = append(o, wire.Field{Key: "ttlMs", Value: json.RawMessage("0")})
-		}
-		if o.Get("cacheScope") == nil {
-			o = append(o, wire.Field{Key: "cacheScope", Value: json.RawMessage(`"private"`)})
-		}
+		add("ttlMs", "0")
+		add("cacheScope", `"private"`)
 	}
-	return o.Bytes()
+	return result
 }
 
 // notification takes a notification of the client.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +30,7 @@ type pair struct {
 }
 
 // full starts a portal before a server of each era and transport.
-func full(t *testing.T, more string) (*portal, []peer) {
+func full(t *testing.T, more string, extra ...json.RawMessage) (*portal, []peer) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -37,10 +38,24 @@ func full(t *testing.T, more string) (*portal, []peer) {
 	}
 	h25, h26 := upstreamtest.NewFullHTTP(t, false), upstreamtest.NewFullHTTP(t, true)
 	sse, sseAt := upstreamtest.NewFullSSE(t)
+	file := ""
+	if h25.Extra, h26.Extra, sse.Extra = extra, extra, extra; len(extra) > 0 {
+		file = filepath.Join(t.TempDir(), "tools.json")
+		list := []byte("[")
+		for i, e := range extra {
+			if i > 0 {
+				list = append(list, ',')
+			}
+			list = append(list, e...)
+		}
+		if err := os.WriteFile(file, append(list, ']'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	yaml := "servers:\n"
 	add := func(id, link string) { yaml += "  " + id + ":\n    trust_annotations: true\n    " + link + "\n" }
 	child := func(modern bool) string {
-		cfg := upstreamtest.Child{Full: true, Modern: modern}.Server(nil)
+		cfg := upstreamtest.Child{Full: true, Modern: modern, Extra: file}.Server(nil)
 		var env []string
 		for k, v := range cfg.Env {
 			env = append(env, k+": "+string(wire.Quote(v.Reveal())))
@@ -64,9 +79,6 @@ func eachPair(t *testing.T, f func(t *testing.T, p pair)) {
 	for _, e := range []era{legacy, modern} {
 		for _, s := range peers {
 			t.Run(fmt.Sprintf("%s client, %s server", e[:4], s.id), func(t *testing.T) {
-				whole := p.t
-				p.t = t // so that what fails is this pair
-				defer func() { p.t = whole }()
 				f(t, pair{p, s, e})
 			})
 		}
@@ -88,6 +100,8 @@ const allCaps = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{"lis
 func (c *client) asks(method, params string, reply func(method string, params json.RawMessage) string) (answer, []string) {
 	var mu sync.Mutex
 	var got []string
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	note := func(m string, p json.RawMessage) string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -95,7 +109,10 @@ func (c *client) asks(method, params string, reply func(method string, params js
 		return reply(m, p)
 	}
 	if c.era == legacy {
-		a := c.do(method, params, func(q question) { go q.reply(note(q.Method, q.Params)) })
+		a := c.do(method, params, func(q question) {
+			res := note(q.Method, q.Params)
+			wg.Go(func() { q.reply(res) })
+		})
 		return a, got
 	}
 	var notes []string

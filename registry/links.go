@@ -46,7 +46,8 @@ func onTheWeb(uri string) bool {
 }
 
 // Members of a tool's _meta that point at its user interface (MCP apps): the
-// present one, an object with resourceUri, and the earlier one.
+// present one, an object with resourceUri, and the earlier one. Those of others
+// (openai/outputTemplate) repeat the same address.
 const (
 	metaUI    = "ui"
 	metaUIOld = "ui/resourceUri"
@@ -86,8 +87,10 @@ func WithAppURI(raw json.RawMessage, from, to string) json.RawMessage {
 	if ui, err := wire.ParseObject(meta.Get(metaUI)); err == nil && ui.String("resourceUri") == from {
 		meta, changed = meta.Set(metaUI, ui.SetString("resourceUri", to).Bytes()), true
 	}
-	if meta.String(metaUIOld) == from {
-		meta, changed = meta.SetString(metaUIOld, to), true
+	for _, f := range meta {
+		if meta.String(f.Key) == from {
+			meta, changed = meta.SetString(f.Key, to), true
+		}
 	}
 	if !changed {
 		return raw

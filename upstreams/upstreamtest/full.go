@@ -17,6 +17,7 @@ import (
 //
 //	echo             params as they arrived, in structuredContent
 //	raw {result}     the text of result as the result, byte for byte
+//	fail {data}      an error with the data
 //	ask {asks}       puts each of asks ({method, params}) to the client, one
 //	                 after the other (2025) or all at once (2026-07-28), and
 //	                 returns the answers
@@ -35,6 +36,7 @@ import (
 //	finish {task}    ends a task
 type Full struct {
 	Modern bool
+	Extra  []json.RawMessage // tools beside its own, which do nothing
 
 	mu       sync.Mutex
 	sessions map[*FullSession]struct{}
@@ -229,7 +231,7 @@ func (s *FullSession) complete(members string) string {
 
 func (f *Full) tools() []string {
 	var out []string
-	for _, n := range []string{"echo", "raw", "ask", "withdraw", "complete", "progress", "log", "vendor", "hang", "touch", "grow", "seen", "caps", "finish"} {
+	for _, n := range []string{"echo", "raw", "fail", "ask", "withdraw", "complete", "progress", "log", "vendor", "hang", "touch", "grow", "seen", "caps", "finish"} {
 		out = append(out, `{"name":"`+n+`","inputSchema":{"type":"object","properties":{}},"annotations":{"readOnlyHint":true}}`)
 	}
 	out = append(out, `{"name":"job","inputSchema":{"type":"object","properties":{}},"annotations":{"readOnlyHint":true},"execution":{"taskSupport":"optional"}}`,
@@ -239,6 +241,9 @@ func (f *Full) tools() []string {
 	defer f.mu.Unlock()
 	for i := range f.grown {
 		out = append(out, fmt.Sprintf(`{"name":"grown%d","inputSchema":{"type":"object","properties":{}}}`, i))
+	}
+	for _, t := range f.Extra {
+		out = append(out, string(t))
 	}
 	return out
 }

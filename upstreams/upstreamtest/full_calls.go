@@ -31,6 +31,8 @@ func (s *FullSession) call(m wire.Message, params wire.Object, out func(string),
 		return s.complete(`"content":[],"structuredContent":{"params":` + string(m.Params) + `}`), nil
 	case "raw":
 		return args.String("result"), nil
+	case "fail":
+		return "", &wire.Error{Code: -31999, Message: "on purpose <&>", Data: args.Get("data")}
 	case "ask":
 		return s.asking(params, string(args.Get("asks")), out, ended, func(a string) string { return textResult(s, a) })
 	case "withdraw":

@@ -32,6 +32,7 @@ type Child struct {
 	NoSuchTools  bool   // tools/list fails
 	SpawnSleeper bool   // starts a grandchild that holds the pipes open
 	Full         bool   // is a Full server instead, whose tools replace these
+	Extra        string // file with Full.Extra, a JSON array
 }
 
 // Server is the configuration of the child.
@@ -93,7 +94,7 @@ func (c Child) run() int {
 	}
 	time.Sleep(time.Duration(c.DelayStart) * time.Millisecond)
 	if c.Full {
-		return runFull(c.Modern)
+		return c.runFull()
 	}
 	s := &childState{Child: c, asked: make(chan wire.Message, 1)}
 	for _, n := range []string{"echo", "pid", "env", "stderr", "sleep", "exit", "progress", "big", "idfirst", "garbage", "ask", "add"} {
@@ -214,14 +215,25 @@ func (s *childState) call(m wire.Message) {
 }
 
 // runFull is a Full server on stdin and stdout.
-func runFull(modern bool) int {
+func (c Child) runFull() int {
+	full := NewFull(c.Modern)
+	if c.Extra != "" {
+		b, err := os.ReadFile(c.Extra)
+		if err == nil {
+			err = json.Unmarshal(b, &full.Extra)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 3
+		}
+	}
 	var mu sync.Mutex
 	out := func(msg string) {
 		mu.Lock()
 		defer mu.Unlock()
 		_, _ = io.WriteString(os.Stdout, msg+"\n")
 	}
-	s := NewFull(modern).Session(out)
+	s := full.Session(out)
 	r := bufio.NewReader(os.Stdin)
 	for {
 		line, err := r.ReadBytes('\n')
