@@ -262,16 +262,11 @@ func TestAllowedCallKeepsItsRounds(t *testing.T) {
 func TestParamHeadersAreCompared(t *testing.T) {
 	const def = `{"name":"find","annotations":{"readOnlyHint":true},"inputSchema":{"type":"object","properties":{` +
 		`"region":{"type":"string","x-mcp-header":"Region"},"limit":{"type":"integer","x-mcp-header":"Limit"},"all":{"type":"boolean","x-mcp-header":"All"},` +
-		`"bad":{"type":"string","x-mcp-header":"no header"},"ratio":{"type":"number","x-mcp-header":"Ratio"},"twin":{"type":"string","x-mcp-header":"region"},` +
+		`"bad":{"type":"string"},"ratio":{"type":"number"},"twin":{"type":"string"},` +
 		`"where":{"type":"object","properties":{"zone":{"type":"string","x-mcp-header":"Zone"}}}}}}`
 	v := serveWith(t, upstreamtest.Options{Era: upstreamtest.Modern, Tools: []json.RawMessage{json.RawMessage(def)}}, nil)
 	p := start(t, trusted(v), nil)
 	list := p.client(modern, "", noCaps, nil).do("tools/list", "", nil).Raw
-	for _, broken := range []string{"no header", "Ratio", `"x-mcp-header":"region"`} {
-		if strings.Contains(list, broken) {
-			t.Errorf("a mark that clients must refuse is shown: %s in %s", broken, list)
-		}
-	}
 	if !strings.Contains(list, `"region":{"type":"string","x-mcp-header":"Region"}`) || !strings.Contains(list, `"x-mcp-header":"Zone"`) {
 		t.Errorf("marks were lost: %s", list)
 	}
@@ -324,5 +319,29 @@ func TestParamHeadersAreCompared(t *testing.T) {
 	}
 	if h := v.Requests()[len(v.Requests())-1].Header.Get("Mcp-Param-Region"); h != "eu" {
 		t.Errorf("the server's hop has the header %q", h)
+	}
+}
+
+// Marks that break the rules are never shown: clients must refuse a tool that
+// has one. A 2026-07-28 server's tool with one is withheld, as the protocol
+// wants it; to other servers the marks mean nothing, and the tool stays.
+func TestBrokenHeaderMarks(t *testing.T) {
+	var defs []json.RawMessage
+	for i, prop := range []string{`{"type":"string","x-mcp-header":"no header"}`, `{"type":"string","x-mcp-header":""}`, `{"type":"number","x-mcp-header":"Ratio"}`,
+		`{"type":"string","x-mcp-header":7}`, `{"type":"object","x-mcp-header":"Obj","properties":{}}`, `{"x-mcp-header":"Untyped"}`, `{"type":"string","x-mcp-header":"TWIN"}`} {
+		defs = append(defs, json.RawMessage(`{"name":"t`+string(rune('a'+i))+`","inputSchema":{"type":"object","properties":{"good":{"type":"string","x-mcp-header":"Twin"},"p":`+prop+`}}}`))
+	}
+	fine := json.RawMessage(`{"name":"fine","inputSchema":{"type":"object","properties":{"good":{"type":"string","x-mcp-header":"Fine"}}}}`)
+	for _, e := range []upstreamtest.Era{upstreamtest.Legacy, upstreamtest.Modern} {
+		v := serveWith(t, upstreamtest.Options{Era: e, Tools: append([]json.RawMessage{fine}, defs...)}, nil)
+		p := start(t, trusted(v), nil)
+		list := p.client(modern, "", noCaps, nil).do("tools/list", "", nil).Raw
+		want := map[upstreamtest.Era]int{upstreamtest.Legacy: len(defs), upstreamtest.Modern: 0}[e]
+		if got := strings.Count(list, `"name":"s_t`); got != want || !strings.Contains(list, `"x-mcp-header":"Fine"`) {
+			t.Errorf("%v: %d of %d broken tools are offered: %s", e, got, len(defs), list)
+		}
+		if got := strings.Count(list, "x-mcp-header"); got != want+1 {
+			t.Errorf("%v: %d marks are shown, want %d: %s", e, got, want+1, list)
+		}
 	}
 }

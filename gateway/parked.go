@@ -216,6 +216,9 @@ func (pk *parking) attend(ctx context.Context, k *parkedCall, x crossing, patien
 			<-k.done
 			return k.result, k.err
 		case <-k.news:
+			if !k.settled(ctx) {
+				continue
+			}
 			result, err := pk.park(ctx, k, x, patience)
 			if err != nil {
 				k.cancel(err)
@@ -225,6 +228,34 @@ func (pk *parking) attend(ctx context.Context, k *parkedCall, x crossing, patien
 			if result != nil {
 				return nil, &inputNeeded{result}
 			}
+		}
+	}
+}
+
+// Servers that ask several things at once do so in messages of their own, which
+// come one after the other.
+const (
+	questionGap  = 30 * time.Millisecond // after which no other is expected
+	questionWait = 10 * questionGap
+)
+
+// settled waits until no further question comes, so that those that were put
+// together are put to the client together. It reports false when the call ended
+// meanwhile.
+func (k *parkedCall) settled(ctx context.Context) bool {
+	end := time.NewTimer(questionWait)
+	defer end.Stop()
+	for {
+		select {
+		case <-k.news:
+		case <-time.After(questionGap):
+			return true
+		case <-end.C:
+			return true
+		case <-k.done:
+			return false
+		case <-ctx.Done():
+			return false
 		}
 	}
 }
@@ -327,7 +358,7 @@ func (pk *parking) record(ctx context.Context, p *passage, x crossing) (parkedRe
 	}
 	switch {
 	case rec.User != p.req.who.ID:
-		return rec, pk.lost(x, "")
+		return rec, pk.unknown(x)
 	case !rec.fits(x):
 		return rec, wire.Errorf(wire.CodeInvalidParams, "requestState belongs to another call: retry with exactly the name and arguments of the call that was answered with it. Nothing was sent.")
 	}
@@ -349,7 +380,7 @@ func (pk *parking) goOn(ctx context.Context, p *passage, x crossing) (json.RawMe
 	k := pk.take(p.state, p.req.who.ID)
 	if k == nil {
 		if pk.alone() {
-			return nil, pk.lost(x, "")
+			return nil, pk.unknown(x)
 		}
 		return pk.goOnElsewhere(ctx, p, x)
 	}
@@ -383,12 +414,14 @@ func (pk *parking) drop(ctx context.Context, p *passage, x crossing, why error) 
 	pk.quitElsewhere(ctx, p, x)
 }
 
-// lost is the error of a retry whose call is gone. What the server had done by
-// then nobody knows.
+// unknown is the error of a retry whose state is good for nothing: made up, used
+// or over. What the server had done by then nobody knows.
+func (pk *parking) unknown(x crossing) error {
+	return wire.Errorf(wire.CodeInvalidParams, "requestState is not good for %s on server %s: the server's question was not answered in time, was answered before, or the portal process that held the call has ended, and then the call was cancelled at the server. Nothing was sent now. The outcome of the call is unknown: it may have been carried out. Check before calling it again", bounded(x.name, 100), x.server)
+}
+
+// lost is the error of a call that cannot go on.
 func (pk *parking) lost(x crossing, why string) error {
-	if why == "" {
-		why = "it was not answered in time, was answered before, or the portal process that held it has ended"
-	}
 	return &upstreams.CallError{Server: x.server, Tool: x.name, Sent: true, Problem: upstreams.Problem{Kind: upstreams.KindCancelled,
 		Message: "the server asked something in the middle of this call, which cannot go on (" + why + "): it was cancelled at the server"}}
 }

@@ -80,7 +80,7 @@ func (pk *parking) goOnElsewhere(ctx context.Context, p *passage, x crossing) (j
 		return nil, &upstreams.CallError{Server: x.server, Tool: x.name, Sent: true, Err: ctx.Err(),
 			Problem: upstreams.Problem{Kind: upstreams.KindCancelled, Message: "the call was cancelled"}}
 	case errors.Is(err, errNobody):
-		return nil, pk.lost(x, "")
+		return nil, pk.unknown(x)
 	case err != nil:
 		return nil, errors.New("the portal process that holds this call cannot be reached, because the store cannot: send the same retry again in a moment")
 	case json.Unmarshal(body, &end) != nil:

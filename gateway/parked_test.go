@@ -86,7 +86,7 @@ func TestParkedCallIsBound(t *testing.T) {
 			defer mu.Unlock()
 			if got.text() == "answered "+accept("x")+"\n" {
 				went++
-			} else if !got.Result.IsError || !strings.Contains(got.text(), "outcome is unknown") {
+			} else if got.Error == nil || !strings.Contains(got.text(), "outcome of the call is unknown") {
 				t.Errorf("a retry too many: %s", got.Raw)
 			}
 		})
@@ -125,7 +125,7 @@ func TestParkedCallEnds(t *testing.T) {
 	c := p.client(modern, "", formCaps, nil)
 	first := c.call("s_look", `{"id":"1"}`, "", nil)
 	p.until("the server hears that the call is cancelled", func() bool { return len(v.Cancelled()) == 1 })
-	if got := c.call("s_look", `{"id":"1"}`, first.retry(accept("x")), nil); !got.Result.IsError || !strings.Contains(got.text(), "not answered in time") || len(v.calls()) != 1 {
+	if got := c.call("s_look", `{"id":"1"}`, first.retry(accept("x")), nil); got.Error == nil || !strings.Contains(got.text(), "not answered in time") || len(v.calls()) != 1 {
 		t.Errorf("%s, %q", got.Raw, v.calls())
 	}
 }
@@ -259,13 +259,13 @@ func TestParkedCallOnAnyReplica(t *testing.T) {
 	if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], `"progressToken":2,`) {
 		t.Errorf("progress: %q", got.Notes)
 	}
-	if got := ca.call("s_look", `{"id":"1"}`, again.retry(accept("x")), nil); !strings.Contains(got.text(), "outcome is unknown") || len(v.calls()) != 1 {
+	if got := ca.call("s_look", `{"id":"1"}`, again.retry(accept("x")), nil); !strings.Contains(got.text(), "outcome of the call is unknown") || len(v.calls()) != 1 {
 		t.Errorf("used: %s", got.Raw)
 	}
 	// The holder goes away: its calls are cancelled and their retries told so.
 	last := ca.call("s_look", `{"id":"3"}`, "", nil)
 	a.stop()
-	if got := cb.call("s_look", `{"id":"3"}`, last.retry(accept("x")), nil); !strings.Contains(got.text(), "outcome is unknown") || len(v.calls()) != 2 {
+	if got := cb.call("s_look", `{"id":"3"}`, last.retry(accept("x")), nil); !strings.Contains(got.text(), "outcome of the call is unknown") || len(v.calls()) != 2 {
 		t.Errorf("after the holder's end: %s, %q", got.Raw, v.calls())
 	}
 }
@@ -333,5 +333,51 @@ func TestRoundsOfModernServers(t *testing.T) {
 	}
 	if got := c.do("prompts/get", `"name":"s_p",`+prompt.retry(accept("y")), nil); got.Result.ResultType != "complete" || !strings.Contains(got.Raw, `"inputResponses":{"q":`+accept("y")) {
 		t.Errorf("%s", got.Raw)
+	}
+}
+
+// Questions that a server puts at once reach the client at once, also when they
+// come on the stream of the session.
+func TestQuestionsAtOnce(t *testing.T) {
+	for _, standalone := range []bool{false, true} {
+		v := serve(t, upstreamtest.Legacy, func(c *upstreamtest.Call) bool {
+			if c.Method != "tools/call" {
+				return false
+			}
+			c.Write(": open\n\n")
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			said := 0
+			for i := range 3 {
+				wg.Go(func() {
+					a, err := c.Ask("elicitation/create", fmt.Sprintf(`{"message":"%d"}`, i), standalone)
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil && string(a.Result) == accept(fmt.Sprint(i)) {
+						said++
+					}
+				})
+			}
+			wg.Wait()
+			c.Text(fmt.Sprint("answered ", said))
+			return true
+		})
+		p := start(t, trusted(v), nil)
+		c := p.client(modern, "", formCaps, nil)
+		a := c.call("s_look", `{}`, "", nil)
+		together, rounds := len(a.Result.InputRequests), 0
+		for a.Result.ResultType == "input_required" {
+			o := wire.Object{}
+			for k, q := range a.Result.InputRequests {
+				var r struct{ Params struct{ Message string } }
+				_ = json.Unmarshal(q, &r)
+				o = append(o, wire.Field{Key: k, Value: json.RawMessage(accept(r.Params.Message))})
+			}
+			rounds++
+			a = c.call("s_look", `{}`, `"requestState":`+string(wire.Quote(a.Result.RequestState))+`,"inputResponses":`+string(o.Bytes()), nil)
+		}
+		if a.text() != "answered 3\n" || together == 1 && rounds == 3 {
+			t.Errorf("standalone %v: %d at first, %d rounds: %s", standalone, together, rounds, a.Raw)
+		}
 	}
 }

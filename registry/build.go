@@ -36,7 +36,7 @@ func buildServer(cfg config.Server, c *upstreams.Catalogue, nameMax int) *Server
 	s.Description = cmp.Or(s.Description, oneLine(info.String("description")), oneLine(c.Instructions))
 	s.Warnings = append(s.Warnings, c.Warnings...)
 	names := naming{max: nameMax, bare: !cfg.HasPrefix()}
-	s.addTools(cfg, c.Tools, names)
+	s.addTools(cfg, c.Tools, names, wire.Modern(c.ProtocolVersion) && len(cfg.Command) == 0)
 	s.addPrompts(c.Prompts, names)
 	s.addResources(c.Resources, c.Templates)
 	return s
@@ -46,7 +46,10 @@ func (s *Server) warn(format string, args ...any) {
 	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
 }
 
-func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names naming) {
+// addTools adds what the server lists. strictHeaders withholds tools whose
+// x-mcp-header marks break the rules: over HTTP, clients of 2026-07-28 must not
+// offer them.
+func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names naming, strictHeaders bool) {
 	seen := make(map[string]bool, len(list))
 	entries := make([]listed, 0, len(list))
 	for i, raw := range list {
@@ -65,6 +68,10 @@ func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names namin
 		}
 		if err != nil {
 			s.warn("tool %q is withheld: %v", t.Name, err)
+			continue
+		}
+		if strictHeaders && t.badHeaders != "" {
+			s.warn("tool %q is withheld: %s", t.Name, t.badHeaders)
 			continue
 		}
 		if note != "" {

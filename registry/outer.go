@@ -62,6 +62,7 @@ func outerTool(server string, raw json.RawMessage, names naming) (t *Tool, schem
 		return t, nil, "", fmt.Errorf("inputSchema: %w", err)
 	}
 	headers, shown, note := paramHeaders(in)
+	t.badHeaders = note
 	if t.ParamHeaders = headers; shown != nil {
 		in = shown
 	}

@@ -29,7 +29,8 @@ func ParamHeaders(schema json.RawMessage) []ParamHeader {
 // break the rules (no header name, one that is there already, not on a string,
 // an integer or a boolean) count for nothing: outer is the schema without them,
 // because clients must refuse a tool that has one, and note says which they
-// were. outer is nil when nothing had to go.
+// were. outer is nil when nothing had to go. (Such tools of 2026-07-28 servers
+// over HTTP are withheld altogether, see addTools.)
 func paramHeaders(schema json.RawMessage) (list []ParamHeader, outer json.RawMessage, note string) {
 	if !bytes.Contains(schema, []byte(headerMark)) {
 		return nil, nil, ""
@@ -39,7 +40,7 @@ func paramHeaders(schema json.RawMessage) (list []ParamHeader, outer json.RawMes
 		outer = o
 	}
 	if len(w.bad) > 0 {
-		note = "x-mcp-header marks that break the protocol's rules are left out: " + strings.Join(w.bad, "; ")
+		note = "x-mcp-header marks that break the protocol's rules: " + strings.Join(w.bad, "; ")
 	}
 	return w.list, outer, note
 }

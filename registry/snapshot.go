@@ -25,6 +25,8 @@ type Tool struct {
 	Annotations  json.RawMessage // as sent; nil if none
 	ParamHeaders []ParamHeader   // arguments that travel in headers, too
 	AppURI       string          // resource of its user interface (MCP apps); empty if none
+
+	badHeaders string // what is wrong with its x-mcp-header marks
 }
 
 // Prompt is one prompt of one server.
