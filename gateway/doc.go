@@ -23,6 +23,10 @@
 //	rounds.go     approved calls whose server asks for more input
 //	parked.go     calls that wait for the retry of a 2026-07-28 client
 //	parked_elsewhere.go  those that another replica holds
+//	tasks.go      ids of tasks, and tasks/*
+//	links.go      URIs in results that must lead to their server
+//	unasked.go    what servers say outside calls
+//	capabilities.go  what is declared to clients
 //	toggles.go    servers a user has switched off
 //	inflight.go   requests under way: cancelling, draining
 //	bus.go        what replicas tell each other
