@@ -13,11 +13,14 @@ const maxRetry = time.Minute
 
 // standalone keeps the GET stream of a 2025 session open: what the server says
 // outside calls comes on it. A server that has none says so once (405).
-func (c *streamable) standalone() {
+// attempted is called when it is known, for the first time, whether there is one.
+func (c *streamable) standalone(attempted func()) {
+	defer attempted()
 	last, opened := "", false
 	for wait := defaultRetry; c.life.Err() == nil; {
 		started := time.Now()
 		resp, err := c.listenOnce(last)
+		attempted()
 		heard := false
 		asked := time.Duration(0)
 		switch {

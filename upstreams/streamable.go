@@ -13,12 +13,16 @@ import (
 	"net/http/httptrace"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/wire"
 )
+
+// streamPatience is how long a new session waits for its standalone stream.
+const streamPatience = 500 * time.Millisecond
 
 // politeness is how long a notice that nobody waits for may take.
 const politeness = 5 * time.Second
@@ -208,8 +212,17 @@ func (c *streamable) initialized(ctx context.Context) error {
 	if err := c.send(ctx, wire.Message{Method: "notifications/initialized"}); err != nil {
 		return err
 	}
-	if !c.noGET.Load() {
-		go c.standalone()
+	if c.noGET.Load() {
+		return nil
+	}
+	// Servers exist that lose what they say while there is no stream, so it is
+	// given a moment to open before the first call.
+	open := make(chan struct{})
+	go c.standalone(sync.OnceFunc(func() { close(open) }))
+	select {
+	case <-open:
+	case <-time.After(streamPatience):
+	case <-ctx.Done():
 	}
 	return nil
 }
