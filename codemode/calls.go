@@ -153,6 +153,7 @@ func (c *callList) startLocked() {
 		j := c.queue[0]
 		c.queue = c.queue[1:]
 		c.running++
+		c.e.rest.call(1)
 		if j.index >= 0 {
 			c.records[j.index].Status = callInFlight
 		}
@@ -183,6 +184,7 @@ func (c *callList) do(j job) {
 	defer c.mu.Unlock()
 	c.args -= len(j.args)
 	c.running--
+	c.e.rest.call(-1)
 	c.startLocked()
 	if c.closed && c.running == 0 {
 		close(c.idle)

@@ -45,7 +45,8 @@ func TestCompromisedWorker(t *testing.T) {
 		{"emptylogs", kindEngine, "misbehaved"}, {"baddone", kindEngine, "misbehaved"}, {"wrongend", kindEngine, "misbehaved"},
 		{"kindofend", kindEngine, "misbehaved"}, {"deepdone", kindEngine, "misbehaved"}, {"bigvalue", kindEngine, "misbehaved"},
 		{"dribble", kindWall, "killed"}, {"silence", kindWall, "killed"}, {"stderr", kindEngine, ""}, {"dies", kindEngine, "failed"},
-		{"spins", kindCPU, "processor time"},
+		{"spins", kindCPU, "processor time"}, {"lateidle", kindEngine, "misbehaved"}, {"idles", kindEngine, "misbehaved"},
+		{"longidle", kindEngine, "misbehaved"}, {"otheridle", kindEngine, "misbehaved"}, {"callsidle", kindEngine, "misbehaved"},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
 			before, resident := runtime.NumGoroutine(), residentKB()
@@ -88,6 +89,22 @@ func TestCompromisedWorker(t *testing.T) {
 			}
 		})
 	}
+	t.Run("computes while it waits for a person, it says", func(t *testing.T) {
+		pause := &Pause{}
+		host := &fakeHost{call: func(ctx context.Context, _ HostCall) (json.RawMessage, error) {
+			pause.Begin()
+			defer pause.End()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		p := evilPool(t, "liar", func(code *config.Code) { code.CPUTime, code.WallTime = time.Hour, time.Hour })
+		o, err := p.Run(context.Background(), Request{ID: "r", Owner: "u", Code: "1", Tools: tools("s_person"), Paused: pause}, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, o, kindEngine, "misbehaved")
+		eventuallyFree(t, p)
+	})
 	t.Run("spoken to about other tools", func(t *testing.T) {
 		host := answers(map[string]string{"secret_tool": structured("1"), "s_t": structured("1")})
 		o := run(t, evilPool(t, "othertool", nil), host, "1", tools("s_t")...)

@@ -19,6 +19,9 @@ func (l *limitReached) Error() string { return l.message }
 // model. What looks like an attack goes to the log as well.
 func (e *execution) ended(cause error) *ScriptError {
 	over := e.over.Load()
+	if err := e.caught.Load(); err != nil {
+		cause = *err
+	}
 	killedByUs := e.w.killed.Load()
 	e.w.kill()
 	select {

@@ -1,70 +1,42 @@
 package codemode
 
-import (
-	"sync"
-	"time"
-)
+import "sync"
 
-// Pause measures how long a run waits for a person. While at least one Begin
-// is without its End, the wall clock of the run stands still.
+// Pause counts the calls of a run that wait for a person. A call begins at most
+// once at a time. While every unfinished call of the run waits and the script
+// can do nothing without an answer, the wall clock of the run stands still and
+// others have its place.
 type Pause struct {
 	mu    sync.Mutex
 	n     int
-	since time.Time
-	total time.Duration
-	watch func(waiting bool)
+	watch func(n int)
 }
 
-// Begin starts waiting; it nests.
-func (p *Pause) Begin() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.n == 0 {
-		p.since = time.Now()
-		p.tell(true)
-	}
-	p.n++
-}
+// Begin says that one more call waits.
+func (p *Pause) Begin() { p.add(1) }
 
 // End ends one Begin.
-func (p *Pause) End() {
+func (p *Pause) End() { p.add(-1) }
+
+func (p *Pause) add(d int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.n--; p.n == 0 {
-		p.total += time.Since(p.since)
-		p.tell(false)
-	}
-}
-
-func (p *Pause) tell(waiting bool) {
+	p.n += d
 	if p.watch != nil {
-		p.watch(waiting)
+		p.watch(p.n)
 	}
 }
 
-// follow has f called at every change from now on, once at once if it waits
-// already. The returned function ends it.
-func (p *Pause) follow(f func(waiting bool)) (end func()) {
+// follow has f called at every change from now on, and once at once. The
+// returned function ends it.
+func (p *Pause) follow(f func(n int)) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watch = f
-	if p.n > 0 {
-		f(true)
-	}
+	f(p.n)
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.watch = nil
 	}
-}
-
-// State returns the time spent waiting so far and whether it waits now.
-func (p *Pause) State() (total time.Duration, waiting bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	total = p.total
-	if p.n > 0 {
-		total += time.Since(p.since)
-	}
-	return total, p.n > 0
 }

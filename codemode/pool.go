@@ -93,7 +93,7 @@ func NewPool(ctx context.Context, o PoolOptions) (*Pool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &Pool{
 		code: code, log: log, ctx: ctx, cancel: cancel,
-		turns: newTurns(code.MaxWorkers, code.RunsPerUser, code.QueuePerUser),
+		turns: newTurns(code.MaxWorkers, code.RunsPerUser, code.QueuePerUser, code.PausedInAll, code.PausedPerUser),
 		spawner: &spawner{
 			executable: executable, args: workerArgs(code.MemoryMB, code.CPUTime, maxUses),
 			orders: make(chan chan<- spawned), done: ctx.Done(),
@@ -141,6 +141,8 @@ func withDefaults(c config.Code) config.Code {
 	def(&c.MaxLogs, 16<<10)
 	def(&c.RunsPerUser, 4)
 	def(&c.QueuePerUser, 16)
+	def(&c.PausedInAll, 32)
+	def(&c.PausedPerUser, 8)
 	return c
 }
 
@@ -188,7 +190,7 @@ func (p *Pool) acquire(ctx context.Context, owner string) (*process, error) {
 		}
 		p.retireLocked(w)
 	}
-	for len(p.all)+p.starting >= p.code.MaxWorkers && p.evictLocked() {
+	for p.liveLocked() >= p.code.MaxWorkers && p.evictLocked() {
 	}
 	reply := make(chan spawned, 1)
 	p.waiters = append(p.waiters, reply)
@@ -254,13 +256,21 @@ func (p *Pool) evictLocked() bool {
 func (p *Pool) release(w *process, reusable bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if reusable && p.code.Reuse != reuseNever && p.ctx.Err() == nil && !w.dead() && w.uses < maxUses && time.Since(w.born) < maxAge {
+	if reusable && p.code.Reuse != reuseNever && p.ctx.Err() == nil && !w.dead() && w.uses < maxUses && time.Since(w.born) < maxAge &&
+		p.liveLocked() <= p.code.MaxWorkers { // there are more when runs got back the places they had lent
 		w.idle = time.Now()
 		p.owned[w.owner] = append(p.owned[w.owner], w)
 	} else {
 		p.retireLocked(w)
 	}
 	p.replenish() // after the run: a start would have competed with it for the processor
+}
+
+// liveLocked is the number of workers that count: those of runs that wait for a
+// person have limits of their own.
+func (p *Pool) liveLocked() int {
+	_, lent, _ := p.turns.counts()
+	return len(p.all) + p.starting - lent
 }
 
 func (p *Pool) retireLocked(w *process) {
@@ -273,7 +283,7 @@ func (p *Pool) replenish() {
 	if p.ctx.Err() != nil {
 		return
 	}
-	for len(p.warm)+p.starting-len(p.waiters) < p.code.Workers && len(p.all)+p.starting < p.code.MaxWorkers {
+	for len(p.warm)+p.starting-len(p.waiters) < p.code.Workers && p.liveLocked() < p.code.MaxWorkers {
 		if wait := time.Until(p.retryAt); wait > 0 {
 			if !p.retrying {
 				p.retrying = true

@@ -135,40 +135,44 @@ func TestPlacesAreBoundedPerUser(t *testing.T) {
 }
 
 func TestTurnsAreFair(t *testing.T) {
-	turns := newTurns(2, 2, 10)
+	turns := newTurns(2, 2, 10, 2, 2)
 	ctx := context.Background()
+	var first []*place
 	for range 2 {
-		if err := turns.take(ctx, "greedy", time.Minute); err != nil {
+		p, err := turns.take(ctx, "greedy", time.Minute)
+		if err != nil {
 			t.Fatal(err)
 		}
+		first = append(first, p)
 	}
 	order := make(chan string, 4)
 	wait := func(owner string) {
-		_, before := turns.counts()
+		_, _, before := turns.counts()
 		go func() {
-			if turns.take(ctx, owner, time.Minute) == nil {
+			if _, err := turns.take(ctx, owner, time.Minute); err == nil {
 				order <- owner
 			}
 		}()
-		eventually(t, "the queue", func() bool { _, n := turns.counts(); return n == before+1 })
+		eventually(t, "the queue", func() bool { _, _, n := turns.counts(); return n == before+1 })
 	}
 	wait("greedy")
 	wait("greedy")
 	wait("modest")
-	turns.give("greedy")
+	first[0].give()
 	if got := <-order; got != "modest" {
 		t.Errorf("%s came first", got)
 	}
-	turns.give("greedy")
+	first[1].give()
+	first[1].give() // once is enough
 	if got := <-order; got != "greedy" {
 		t.Errorf("%s came second", got)
 	}
-	if err := turns.take(ctx, "late", time.Millisecond); err == nil {
+	if _, err := turns.take(ctx, "late", time.Millisecond); err == nil {
 		t.Error("a place out of nothing")
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := turns.take(cancelled, "late", time.Minute); !errors.Is(err, context.Canceled) {
+	if _, err := turns.take(cancelled, "late", time.Minute); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 }

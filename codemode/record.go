@@ -71,8 +71,7 @@ func Version() string {
 // adds what is new.
 type tape struct {
 	journal Journal // nil: nobody keeps it
-	w       *process
-	run     uint32
+	e       *execution
 
 	asked    []Event       // recorded questions, in order
 	answers  []Event       // recorded answers, in order
@@ -89,7 +88,7 @@ type tape struct {
 }
 
 func newTape(e *execution) *tape {
-	t := &tape{journal: e.req.Journal, w: e.w, run: e.id, answered: map[int]Event{}, issued: map[int]bool{}, wake: make(chan struct{}, 1)}
+	t := &tape{journal: e.req.Journal, e: e, answered: map[int]Event{}, issued: map[int]bool{}, wake: make(chan struct{}, 1)}
 	if e.req.Replay != nil {
 		for _, ev := range e.req.Replay.Events {
 			if ev.Kind == EventAnswer {
@@ -201,13 +200,16 @@ func (t *tape) add(ev Event) {
 	}
 }
 
-// send hands an answer to the worker. A broken connection ends the run in
-// listen.
+// send hands an answer to the worker, once the run has a place. A broken
+// connection ends the run in listen.
 func (t *tape) send(ev Event) {
+	if t.e.rest.answer(t.e.calls.ctx) != nil {
+		return
+	}
 	kind := proto.Result
 	if ev.Failed {
 		kind = proto.Error
 	}
 	head := proto.AnswerHead(ev.Time)
-	_ = t.w.send(kind, proto.CallID(t.run, uint32(ev.N)), head[:], ev.Data)
+	_ = t.e.w.send(kind, proto.CallID(t.e.id, uint32(ev.N)), head[:], ev.Data)
 }

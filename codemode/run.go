@@ -81,12 +81,13 @@ func (p *Pool) Run(ctx context.Context, req Request, host Host) (*Outcome, error
 	defer context.AfterFunc(p.ctx, cancel)()
 
 	var busy *busyError
-	if err := p.turns.take(ctx, req.Owner, max(lim.Wall, queuePatience)); errors.As(err, &busy) {
+	place, err := p.turns.take(ctx, req.Owner, max(lim.Wall, queuePatience))
+	if errors.As(err, &busy) {
 		return p.refused(kindBusy, busy.message), nil
 	} else if err != nil {
 		return p.interrupted(nil, err)
 	}
-	defer p.hold(req)()
+	defer place.give()
 
 	w, err := p.acquire(ctx, req.Owner)
 	if errors.Is(err, errClosed) || ctx.Err() != nil {
@@ -98,7 +99,7 @@ func (p *Pool) Run(ctx context.Context, req Request, host Host) (*Outcome, error
 	if err != nil {
 		return p.refused(kindUnavailable, "code cannot be run now: "+err.Error()+"; call the tools one by one instead, and tell the administrator"), nil
 	}
-	e := newExecution(p, w, req, lim, host)
+	e := newExecution(p, w, req, lim, host, place)
 	out, reusable := e.run(ctx)
 	p.release(w, reusable)
 	p.count(out)
@@ -106,31 +107,6 @@ func (p *Pool) Run(ctx context.Context, req Request, host Host) (*Outcome, error
 		return p.interrupted(out, ctx.Err())
 	}
 	return out, nil
-}
-
-// hold keeps the place that was taken until the returned function is called,
-// and lends it to others while the run waits for a person: it does nothing
-// then but keep its memory.
-func (p *Pool) hold(req Request) (release func()) {
-	if req.Paused == nil {
-		return func() { p.turns.give(req.Owner) }
-	}
-	lent := false // changed under the lock of req.Paused only
-	end := req.Paused.follow(func(waiting bool) {
-		switch {
-		case waiting && !lent:
-			p.turns.give(req.Owner)
-		case !waiting && lent:
-			p.turns.retake(req.Owner)
-		}
-		lent = waiting
-	})
-	return func() {
-		end()
-		if !lent {
-			p.turns.give(req.Owner)
-		}
-	}
 }
 
 func (p *Pool) refused(kind, message string) *Outcome {
@@ -168,18 +144,20 @@ type execution struct {
 	lim   Limits
 	id    uint32
 	calls *callList
+	rest  *rest
 	start time.Time
 	cpu0  time.Duration
 
 	over     atomic.Pointer[string] // limit that this side found exceeded
+	caught   atomic.Pointer[error]  // what the worker did that it must not
 	logs     []string
 	logBytes int
 	logsCut  int
 }
 
-func newExecution(p *Pool, w *process, req Request, lim Limits, host Host) *execution {
+func newExecution(p *Pool, w *process, req Request, lim Limits, host Host, place *place) *execution {
 	w.uses++
-	e := &execution{pool: p, w: w, req: req, lim: lim, id: uint32(w.uses), start: time.Now()}
+	e := &execution{pool: p, w: w, req: req, lim: lim, id: uint32(w.uses), start: time.Now(), rest: newRest(place)}
 	e.cpu0, _ = cpuTime(w.cmd.Process.Pid)
 	e.calls = newCallList(e, host)
 	return e
@@ -211,6 +189,9 @@ func (e *execution) run(ctx context.Context) (*Outcome, bool) {
 		return e.outcome(nil, &ScriptError{Kind: kindEngine, Message: err.Error()}), true
 	}
 	go e.calls.tape.repeat(callCtx)
+	if e.req.Paused != nil {
+		defer e.req.Paused.follow(e.rest.waiting)()
+	}
 	stopClock := e.clock()
 	defer stopClock()
 	// The worker reads before it does anything else, so this write ends.
@@ -239,6 +220,8 @@ func (e *execution) limit(k proto.Kind) int {
 		return maxArgs + frameSlack
 	case proto.Log:
 		return e.lim.MaxLogs + frameSlack
+	case proto.Idle:
+		return 4
 	case proto.Done:
 		return 2*e.lim.MaxValue + 2*maxContent + frameSlack
 	}
@@ -254,6 +237,19 @@ func (e *execution) listen() (*proto.DoneMsg, error) {
 			return nil, err
 		}
 		switch f.Kind {
+		case proto.Log, proto.Call, proto.Query:
+			if err := e.rest.acts(f.Kind); err != nil {
+				return nil, err
+			}
+		}
+		switch f.Kind {
+		case proto.Idle:
+			if f.ID != e.id {
+				return nil, fmt.Errorf("%w: run %d waits during run %d", proto.ErrProtocol, f.ID, e.id)
+			}
+			if err := e.rest.idles(f.Data); err != nil {
+				return nil, err
+			}
 		case proto.Log:
 			if err := e.log(f.Data); err != nil {
 				return nil, err

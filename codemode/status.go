@@ -21,6 +21,7 @@ type Status struct {
 	Idle     int `json:"idle"`     // of them not in a run
 	Starting int `json:"starting"` // not ready yet
 	Running  int `json:"running"`  // runs in progress
+	Waiting  int `json:"waiting"`  // runs that wait for a person and lend their place meanwhile
 	Queued   int `json:"queued"`   // runs waiting for a place
 	Runs     int `json:"runs"`     // ended since the start
 
@@ -47,11 +48,11 @@ type Layer struct {
 
 // Status returns the state of the pool now.
 func (p *Pool) Status() Status {
-	running, queued := p.turns.counts()
+	running, lent, queued := p.turns.counts()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Status{
-		Live: len(p.all), Starting: p.starting, Running: running, Queued: queued, Runs: p.stats.runs,
+		Live: len(p.all), Starting: p.starting, Running: running, Waiting: lent, Queued: queued, Runs: p.stats.runs,
 		Ends: map[string]int{}, Require: p.code.Require, Limits: p.limits(Limits{}),
 		Failures: p.stats.failures, LastFailure: p.stats.lastFailure, LastFailureAt: p.stats.lastFailureAt,
 	}

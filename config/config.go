@@ -253,6 +253,8 @@ type Code struct {
 	ResultTokens  int           `yaml:"result_tokens"`   // budget of what goes back to the model, estimated tokens, default 6000
 	RunsPerUser   int           `yaml:"runs_per_user"`   // at once, default 4
 	QueuePerUser  int           `yaml:"queue_per_user"`  // waiting beyond that, default 16
+	PausedPerUser int           `yaml:"paused_per_user"` // runs that wait for approvals beside runs_per_user, default 8
+	PausedInAll   int           `yaml:"paused_in_all"`   // the same of all users, each a sandbox process beside max_workers, default 32
 	PausedFor     time.Duration `yaml:"paused_for"`      // how long a run waits for an approval in memory, default 15m
 }
 

@@ -41,6 +41,8 @@ func Defaults() *Config {
 			ResultTokens:  6000,
 			RunsPerUser:   4,
 			QueuePerUser:  16,
+			PausedPerUser: 8,
+			PausedInAll:   32,
 			PausedFor:     15 * time.Minute,
 		},
 		Catalog: Catalog{Poll: 5 * time.Minute, NameMax: 64},

@@ -87,6 +87,8 @@ func limits() map[string]limit {
 		"code.result_tokens":                  {min: 100, max: 1000000},
 		"code.runs_per_user":                  {min: 1, max: 1000},
 		"code.queue_per_user":                 {min: 0, max: 10000},
+		"code.paused_per_user":                {min: 1, max: 1000},
+		"code.paused_in_all":                  {min: 1, max: 1000},
 		"code.paused_for":                     {shortest: time.Second, longest: day},
 		"catalog.poll":                        {shortest: 100 * time.Millisecond, longest: day},
 		"catalog.name_max":                    {min: 40, max: 64},

@@ -22,10 +22,6 @@ const (
 	// portal_execute {resume} waits so long for a decision before it answers
 	// that there is none yet.
 	resumeWait = 15 * time.Second
-	// Runs that wait with nobody attached, each with a sandbox process of its
-	// own: beyond these the one waiting longest is ended.
-	pausedPerUser = 8
-	pausedInAll   = 32
 )
 
 // runs are the scripts under way in this process. A run that waits for a
@@ -261,9 +257,11 @@ func (s *runs) detach(x *run) {
 	}
 }
 
-// beyond marks the runs that are too many, those of the user first. The caller
-// holds mu.
+// beyond marks the runs that wait with nobody attached, each with a sandbox
+// process of its own, and are too many: those that wait longest, those of the
+// user first. The caller holds mu.
 func (s *runs) beyond(user string) []*run {
+	code := s.g.settings().cfg.Code
 	var own, all []*run
 	for _, y := range s.all {
 		y.mu.Lock()
@@ -284,9 +282,9 @@ func (s *runs) beyond(user string) []*run {
 			}
 		}
 	}
-	mark(own, pausedPerUser)
+	mark(own, code.PausedPerUser)
 	all = slices.DeleteFunc(all, func(y *run) bool { return slices.Contains(victims, y) })
-	mark(all, pausedInAll)
+	mark(all, code.PausedInAll)
 	return victims
 }
 

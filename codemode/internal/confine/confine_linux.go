@@ -58,9 +58,10 @@ func rlimits(o Options) error {
 		{"fsize", unix.RLIMIT_FSIZE, 0},
 		{"memlock", unix.RLIMIT_MEMLOCK, 0},
 		{"cpu", unix.RLIMIT_CPU, o.CPUSeconds},
-		// One, not zero: poll(2) refuses more descriptors than the limit. Open
-		// ones stay usable and no new one gets a number below one.
-		{"nofile", unix.RLIMIT_NOFILE, 1},
+		// Two, not zero: poll(2) refuses more descriptors than the limit, and a
+		// worker waits for two. Open ones stay usable, and no new one gets a
+		// number below two while those are open.
+		{"nofile", unix.RLIMIT_NOFILE, 2},
 		{"data", unix.RLIMIT_DATA, o.DataBytes},
 	} {
 		if withRace && l.res == unix.RLIMIT_DATA {

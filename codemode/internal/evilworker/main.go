@@ -163,6 +163,24 @@ func misbehave(mode string, w *wire, run uint32) {
 	case "spins":
 		for {
 		}
+	case "liar": // waits for a person, it says, and computes
+		w.call(proto.Call, proto.CallID(run, 1), "s_person", "{}")
+		w.frame(proto.Idle, run, proto.EncodeIdle(0))
+		for {
+		}
+	case "lateidle": // counts answers that were never sent
+		w.frame(proto.Idle, run, proto.EncodeIdle(1))
+	case "idles": // the same again and again
+		for {
+			w.frame(proto.Idle, run, proto.EncodeIdle(0))
+		}
+	case "longidle":
+		w.frame(proto.Idle, run, make([]byte, 8))
+	case "otheridle":
+		w.frame(proto.Idle, run+1, proto.EncodeIdle(0))
+	case "callsidle": // calls although its script waits
+		w.frame(proto.Idle, run, proto.EncodeIdle(0))
+		w.call(proto.Call, proto.CallID(run, 1), "s_t", "{}")
 	case "probefile":
 		_, err := os.ReadFile("/etc/passwd")
 		_, err2 := os.Create("/tmp/evil")

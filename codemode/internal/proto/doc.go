@@ -5,6 +5,7 @@
 //	   │ ◀───────────── READY ────────────────── │  which isolation layers hold
 //	   │ ────────────── RUN ────────────────────▶│  code, tools, limits
 //	   │ ◀─ CALL, QUERY (id) ─ LOG ───────────── │
+//	   │ ◀──────────── IDLE (n) ──────────────── │  nothing to do without an answer
 //	   │ ── RESULT, ERROR (id) ────────────────▶ │
 //	   │ ◀───────────── DONE ─────────────────── │
 //	   │ ══ control pipe: stop(run, reason), EOF = die ═▶

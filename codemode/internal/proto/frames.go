@@ -21,6 +21,7 @@ const (
 	Error                  // gateway → worker: ErrorMsg as JSON for that id
 	Log                    // worker → gateway: one console line
 	Done                   // worker → gateway: DoneMsg as JSON; id is the run's
+	Idle                   // worker → gateway: EncodeIdle; the script waits for an answer
 )
 
 // HeaderLen is the size of a frame's header in bytes.
@@ -91,6 +92,19 @@ func DecodeCall(b []byte) (name string, args []byte, err error) {
 		return "", nil, fmt.Errorf("%w: call frame shorter than its name", ErrProtocol)
 	}
 	return string(b[2:n]), b[n:], nil
+}
+
+// EncodeIdle is the payload of an Idle frame: how many answers of the run the
+// worker has taken so far. If that is all that were sent, the script can do
+// nothing until the next one.
+func EncodeIdle(taken uint32) []byte { return binary.LittleEndian.AppendUint32(nil, taken) }
+
+// DecodeIdle is the reverse of EncodeIdle.
+func DecodeIdle(b []byte) (taken uint32, err error) {
+	if len(b) != 4 {
+		return 0, fmt.Errorf("%w: idle frame of %d bytes", ErrProtocol, len(b))
+	}
+	return binary.LittleEndian.Uint32(b), nil
 }
 
 // OrderLen is the size of one order on the control pipe in bytes.

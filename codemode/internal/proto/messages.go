@@ -177,3 +177,6 @@ const callBits = 24
 // CallID is the id of the n-th call or query (from 1) of a worker's run. It is
 // unique in the life of a worker, so a late answer meets no wrong call.
 func CallID(run, n uint32) uint32 { return run<<callBits | n }
+
+// OfRun tells whether an id is of a call or query of a run.
+func OfRun(id, run uint32) bool { return id>>callBits == run }

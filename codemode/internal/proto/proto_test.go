@@ -83,6 +83,14 @@ func TestMessages(t *testing.T) {
 	if CallID(1, 5) == CallID(2, 5) {
 		t.Error("calls of two runs have one number")
 	}
+	for _, n := range []uint32{0, 1, 1 << 31} {
+		if got, err := DecodeIdle(EncodeIdle(n)); err != nil || got != n {
+			t.Errorf("%d answers became %d, %v", n, got, err)
+		}
+	}
+	if _, err := DecodeIdle([]byte{1, 2, 3}); !errors.Is(err, ErrProtocol) {
+		t.Errorf("three bytes: %v", err)
+	}
 	d, err := EncodeDone(&DoneMsg{OK: true, Value: json.RawMessage(`"<&>"`)})
 	if err != nil || !bytes.Contains(d, []byte(`"<&>"`)) {
 		t.Errorf("%s, %v", d, err)

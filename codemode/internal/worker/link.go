@@ -58,12 +58,37 @@ type link struct {
 	fd int
 	br *bufio.Reader
 
+	// A pipe to itself: the script's goroutine sleeps in the kernel, and an
+	// order that arrives elsewhere must end that.
+	bellOut, bellIn int
+
 	mu  sync.Mutex
 	out []byte
 }
 
 func newLink(fd int) *link {
-	return &link{fd: fd, br: bufio.NewReaderSize(rawFile(fd), 64<<10)}
+	return &link{fd: fd, br: bufio.NewReaderSize(rawFile(fd), 64<<10), bellOut: -1, bellIn: -1}
+}
+
+// openBell makes the pipe for ring, while descriptors can still be had.
+func (l *link) openBell() error {
+	var p [2]int
+	if err := unix.Pipe(p[:]); err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	for _, fd := range p {
+		unix.CloseOnExec(fd)
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return fmt.Errorf("make a pipe: %w", err)
+		}
+	}
+	l.bellOut, l.bellIn = p[0], p[1]
+	return nil
+}
+
+// ring ends a ready that waits, now or the next one.
+func (l *link) ring() {
+	_, _ = unix.Write(l.bellIn, []byte{1}) // a full pipe rings as well
 }
 
 // put buffers a frame: calls made in one go leave in one write.
@@ -103,14 +128,26 @@ func (l *link) flushLocked() {
 	l.out = l.out[:0]
 }
 
-// ready waits up to ms milliseconds for something to read.
+// ready waits up to ms milliseconds for something to read, -1 without end. It
+// comes back early when the bell rings.
 func (l *link) ready(ms int) bool {
 	if l.br.Buffered() > 0 {
 		return true
 	}
-	p := []unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(p, ms)
-	return err == nil && n > 0
+	p := [2]unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}, {Fd: int32(l.bellOut), Events: unix.POLLIN}}
+	n, err := unix.Poll(p[:], ms)
+	if err != nil && err != unix.EINTR {
+		fmt.Fprintln(os.Stderr, "wait for the gateway:", err)
+		os.Exit(exitGatewayGone)
+	}
+	if err != nil || n == 0 {
+		return false
+	}
+	if p[1].Revents != 0 {
+		var rung [64]byte
+		_, _ = unix.Read(l.bellOut, rung[:])
+	}
+	return p[0].Revents != 0
 }
 
 // read reads one frame from the gateway, which is trusted with sizes.

@@ -59,6 +59,10 @@ func Main(args []string) int {
 	unix.CloseOnExec(fdControl)
 
 	w := &worker{link: newLink(fdSocket)}
+	if err := w.link.openBell(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitUsage
+	}
 	layers := confine.Apply(confine.Options{
 		DataBytes:  uint64(memoryMB+memoryBeside) << 20,
 		CPUSeconds: uint64(cpuSeconds),

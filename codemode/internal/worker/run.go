@@ -22,7 +22,6 @@ type run struct {
 	msg  *proto.RunMsg
 	src  *source
 	cpu0 int64
-	rest rest
 	why  atomic.Pointer[string]
 
 	errorClass goja.Value // the script may replace the global
@@ -46,6 +45,11 @@ type run struct {
 	looks     int   // at the clock since it moved
 	unhandled map[*goja.Promise]struct{}
 
+	taken  uint32        // answers of the gateway so far
+	told   uint32        // how many it was told that were taken, and one more; 0: nothing
+	asleep atomic.Bool   // the script waits, and has done so for a while
+	awake  chan struct{} // it does not any more
+
 	logLeft int
 	logged  int
 	logsCut int
@@ -62,9 +66,9 @@ type pendingCall struct {
 
 func newRun(w *worker, id uint32, m *proto.RunMsg, vm *goja.Runtime) *run {
 	r := &run{
-		w: w, vm: vm, id: id, msg: m, cpu0: cpuNanos(), rest: rest{wake: make(chan struct{}, 1)}, logLeft: m.MaxLogs, now: m.StartMillis,
+		w: w, vm: vm, id: id, msg: m, cpu0: cpuNanos(), logLeft: m.MaxLogs, now: m.StartMillis,
 		errorClass: vm.Get("Error"), pending: map[uint32]*pendingCall{}, unhandled: map[*goja.Promise]struct{}{},
-		timers: map[uint32]*timer{}, cleared: map[uint32]struct{}{},
+		timers: map[uint32]*timer{}, cleared: map[uint32]struct{}{}, awake: make(chan struct{}, 1),
 		promised: map[*goja.Object]string{}, absentTools: map[*goja.Object]func() string{},
 	}
 	// Chance and time are given, so that the same answers lead to the same
@@ -253,7 +257,7 @@ func (r *run) drain() {
 // finish sends the last message of the run.
 func (r *run) finish(d *proto.DoneMsg) {
 	d.LogsCut = r.logsCut
-	d.CPUMicros = r.used() / 1000
+	d.CPUMicros = (cpuNanos() - r.cpu0) / 1000
 	d.HeapKB = heapBytes() / 1024
 	b, err := proto.EncodeDone(d)
 	if err != nil {
@@ -280,20 +284,17 @@ func (r *run) waitingFor() string {
 	return strings.Join(names, ", ")
 }
 
-// wait takes one answer and lets the script go on. Orders of the gateway arrive
-// on another pipe, hence the short slices.
+// wait takes one answer and lets the script go on.
 func (r *run) wait() error {
 	r.w.link.flush()
-	defer r.rest.end()
-	for n := 0; ; n++ {
+	defer r.wake()
+	for patience := shortWait; ; {
 		if k := r.stopped(); k != "" {
 			return &limitError{kind: k, waiting: r.waitingFor()}
 		}
-		slice := 50
-		if n > 20 {
-			slice = 250 // a long wait costs next to nothing
-		}
-		if !r.rest.during(func() bool { return r.w.link.ready(slice) }) {
+		if !r.w.link.ready(patience) {
+			r.sleeps()
+			patience = -1
 			continue
 		}
 		f, err := r.w.link.read()
@@ -310,9 +311,13 @@ func (r *run) wait() error {
 			delete(r.cleared, f.ID)
 			r.waits--
 		}
+		if proto.OfRun(f.ID, r.id) {
+			r.taken++
+		}
 		if p == nil && t == nil {
 			continue // of an earlier run, or called off
 		}
+		r.wake()
 		if now > r.now {
 			r.now, r.looks = now, 0
 		}
@@ -324,6 +329,31 @@ func (r *run) wait() error {
 		}
 		delete(r.pending, f.ID)
 		return r.answer(p, f)
+	}
+}
+
+// shortWait is how many milliseconds an answer may take before the wait for it
+// is a sleep.
+const shortWait = 5
+
+// sleeps says that the script waits: to the watch, and, unless it has been told
+// that, to the gateway if nothing but an answer to a call can make it go on.
+func (r *run) sleeps() {
+	r.asleep.Store(true)
+	if len(r.timers) == 0 && r.told != r.taken+1 {
+		r.told = r.taken + 1
+		r.w.link.put(proto.Idle, r.id, proto.EncodeIdle(r.taken))
+		r.w.link.flush()
+	}
+}
+
+// wake ends a sleep.
+func (r *run) wake() {
+	if r.asleep.Swap(false) {
+		select {
+		case r.awake <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package worker
 import (
 	"os"
 	"runtime/metrics"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,40 +45,11 @@ func heapBytes() int64 {
 	return int64(s[0].Value.Uint64() + s[1].Value.Uint64())
 }
 
-// rest is the time in which the script does nothing because it waits for an
-// answer. It may be long, a person may be asked: nothing is measured then, and
-// what waiting itself costs is not the script's.
-type rest struct {
-	now  atomic.Bool
-	cpu  atomic.Int64
-	wake chan struct{}
-}
-
-func (r *rest) during(wait func() bool) bool {
-	before := cpuNanos()
-	r.now.Store(true)
-	defer func() {
-		r.now.Store(false)
-		r.cpu.Add(cpuNanos() - before)
-	}()
-	return wait()
-}
-
-// end has the measuring go on.
-func (r *rest) end() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
-
-// used is the processor time of the script, in nanoseconds.
-func (r *run) used() int64 { return cpuNanos() - r.cpu0 - r.rest.cpu.Load() }
-
 // stop asks the script to end; the first reason counts.
 func (r *run) stop(kind string) {
 	if r.why.CompareAndSwap(nil, &kind) {
 		r.vm.Interrupt(kind)
+		r.w.link.ring()
 	}
 }
 
@@ -93,6 +63,7 @@ func (r *run) stopped() string {
 
 // watch measures the run from another goroutine until the returned function is
 // called. The wall clock is the gateway's: it knows how long a person was asked.
+// While the script sleeps nothing is measured: looking costs processor time too.
 func (r *run) watch() (stop func()) {
 	done, gone := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -105,17 +76,17 @@ func (r *run) watch() (stop func()) {
 			case <-done:
 				return
 			case now := <-t.C:
-				if r.rest.now.Load() {
+				if r.asleep.Load() {
 					t.Stop()
 					select {
 					case <-done:
 						return
-					case <-r.rest.wake:
+					case <-r.awake:
 					}
 					t.Reset(watchEvery)
 					continue
 				}
-				if r.used()/1e6 > int64(r.msg.CPUMillis) {
+				if (cpuNanos()-r.cpu0)/1e6 > int64(r.msg.CPUMillis) {
 					r.stop(kindCPU)
 				}
 				if heapBytes() > int64(r.msg.MemoryMB)<<20 {
@@ -152,7 +123,7 @@ func (r *run) lastWords() {
 		}
 		r.position(&d, st)
 	}()
-	d.CPUMicros = r.used() / 1000
+	d.CPUMicros = (cpuNanos() - r.cpu0) / 1000
 	if b, err := proto.EncodeDone(&d); err == nil {
 		r.w.link.put(proto.Done, r.id, b)
 		r.w.link.flush()
