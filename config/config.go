@@ -255,7 +255,7 @@ type Code struct {
 	QueuePerUser  int           `yaml:"queue_per_user"`  // waiting beyond that, default 16
 	PausedPerUser int           `yaml:"paused_per_user"` // runs that wait for approvals beside runs_per_user, default 8
 	PausedInAll   int           `yaml:"paused_in_all"`   // the same of all users, each a sandbox process beside max_workers, default 32
-	PausedFor     time.Duration `yaml:"paused_for"`      // how long a run waits for an approval in memory, default 15m
+	PausedFor     time.Duration `yaml:"paused_for"`      // how long a run that waits for an approval keeps its sandbox process, default 15m; after it the run is kept in the store for a day
 }
 
 // Catalog configures names and refreshing of what upstreams offer.

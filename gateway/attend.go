@@ -59,7 +59,9 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 			if again, _, _ := x.waits(); len(again) != len(list) {
 				continue
 			}
-			g.keepRecord(ctx, x, "")
+			if err := g.keepRecord(ctx, x, "", true); err != nil && !errors.Is(err, errElsewhere) {
+				g.log.Warn("a paused run is only in this process", "run", x.id, "error", err)
+			}
 			if form && r.modern {
 				keyed := map[string]*writeguard.Approval{}
 				for id, a := range list {
@@ -68,6 +70,9 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 				return askModern(keyed, runPrefix+x.id), nil
 			}
 			return g.pausedResult(x, list), nil
+		case <-restarting(g.stopped, len(list) > 0 && idle):
+			// Another process goes on with it.
+			return g.pausedResult(x, list), nil
 		case <-ctx.Done():
 			x.cancel(context.Cause(ctx))
 			<-x.done
@@ -75,6 +80,14 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 			return toolError("The run was cancelled." + x.madeSentence()), nil
 		}
 	}
+}
+
+// restarting is closed when the portal shuts down, for those who can leave.
+func restarting(stopped <-chan struct{}, canLeave bool) <-chan struct{} {
+	if canLeave {
+		return stopped
+	}
+	return nil
 }
 
 // either is closed when one of two channels is.
@@ -113,6 +126,9 @@ func (g *Gateway) askInRun(ctx context.Context, r *request, a *writeguard.Approv
 // finished is the answer for a run that has ended; the run is then forgotten.
 func (g *Gateway) finished(r *request, x *run) json.RawMessage {
 	g.runs.forget(x, "it has ended and its result was given")
+	if errors.Is(context.Cause(x.ctx), errElsewhere) {
+		return toolError("This run went on in another process of the portal. Call this tool again with only {\"resume\":\"" + x.id + "\"} to get what came of it; do not run the code again.")
+	}
 	if x.err != nil {
 		return toolError(g.errorText(x.err) + x.madeSentence())
 	}

@@ -28,6 +28,8 @@ type passage struct {
 	ask  asker  // nil: not during the call
 	// wait, in code, waits for a decision while the run is paused.
 	wait func(context.Context, *writeguard.Approval) (*writeguard.Approval, error)
+	// sending, in code, is told just before the call is sent and may forbid it.
+	sending func(context.Context) error
 	// state and responses of a 2026-07-28 retry.
 	state     string
 	responses json.RawMessage
@@ -215,6 +217,11 @@ func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMes
 		Header: x.header, ProtocolVersion: p.req.version, ClientInfo: p.req.clientInfo, Notify: p.notify, SessionCapabilities: p.req.caps}
 	do := func(ctx context.Context) (json.RawMessage, error) { return up.Do(ctx, c) }
 	if p.mode != writeguard.Direct {
+		if p.sending != nil {
+			if err := p.sending(ctx); err != nil {
+				return nil, err
+			}
+		}
 		c.Ask = askInCode
 		return do(ctx)
 	}

@@ -23,7 +23,7 @@ func (g *Gateway) resumeElsewhere(ctx context.Context, r *request, id string) (j
 	}
 	raw, ok, err := g.opt.Store.Get(ctx, "run:"+id)
 	var rec runRecord
-	if err != nil || !ok || json.Unmarshal(raw, &rec) != nil || rec.User != r.who.ID || rec.Ended != "" {
+	if err != nil || !ok || json.Unmarshal(raw, &rec) != nil || rec.User != r.who.ID || rec.Ended != "" || !rec.Held {
 		return nil, false
 	}
 	result, err := g.passing.on(ctx, "run", id, wire.Encode(carried{User: r.who.ID, Modern: r.modern, Capabilities: r.caps, Params: r.params.Bytes()}), nil)

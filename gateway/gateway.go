@@ -14,6 +14,7 @@ import (
 
 	"github.com/mcp-portal/mcp-portal/audit"
 	"github.com/mcp-portal/mcp-portal/auth"
+	"github.com/mcp-portal/mcp-portal/auth/vault"
 	"github.com/mcp-portal/mcp-portal/codemode"
 	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/gateway/pages"
@@ -49,6 +50,7 @@ type Options struct {
 	Upstreams Upstreams
 	Runner    Runner
 	Audit     *audit.Writer
+	Vault     *vault.Vault     // seals recordings of runs; nil: none are kept
 	Now       func() time.Time // nil: time.Now
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mcp-portal/mcp-portal/audit"
 	"github.com/mcp-portal/mcp-portal/auth"
+	"github.com/mcp-portal/mcp-portal/auth/vault"
 	"github.com/mcp-portal/mcp-portal/codemode"
 	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/gateway"
@@ -120,6 +121,8 @@ func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store)
 	p.must(err)
 	p.auth, err = auth.New(auth.Options{Config: p.cfg, Store: st, Log: log})
 	p.must(err)
+	sealing, err := vault.New(vault.Options{Store: st, Log: log})
+	p.must(err)
 	p.registry = registry.New(registry.Options{Store: st, Log: log, Catalog: p.cfg.Catalog})
 	p.registry.SetServers(p.cfg.Servers)
 	p.registry.Restore(ctx)
@@ -131,7 +134,7 @@ func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store)
 			p.gateway.FromServer(server, user, session, method, params)
 		}})
 	p.gateway, err = gateway.New(ctx, gateway.Options{Config: p.cfg, Version: "test", Log: log, Store: st, Auth: p.auth,
-		Registry: p.registry, Upstreams: p.manager, Runner: pool, Audit: trail})
+		Registry: p.registry, Upstreams: p.manager, Runner: pool, Audit: trail, Vault: sealing})
 	p.must(err)
 	p.manager.Apply(p.cfg.Servers)
 	srv.Config.Handler = p.gateway.Handler()

@@ -258,6 +258,9 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval) jso
 		fmt.Fprintf(&b, "- %s on server %s (%s) %s\n", r.Tool, r.Server, r.Class, bounded(string(r.Arguments), 300))
 	}
 	until := g.now().Add(x.req.set.cfg.Code.PausedFor)
+	if g.opt.Vault != nil && x.recording.whole() {
+		until = g.now().Add(keptFor) // in the store, if not in memory
+	}
 	if e := ordered[0].Expires; e.Before(until) {
 		until = e
 	}

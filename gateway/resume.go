@@ -11,25 +11,8 @@ import (
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
 
-// runRecord is what the store keeps of a paused run, so that its user learns
-// what had happened should the process go away.
-type runRecord struct {
-	User  string     `json:"user"`
-	Made  []madeCall `json:"made"`
-	Ended string     `json:"ended,omitempty"` // why it was ended; empty: it was going on
-}
-
-// keepRecord writes the record anew; ended says why the run is over, if it is.
-func (g *Gateway) keepRecord(ctx context.Context, x *run, ended string) {
-	x.mu.Lock()
-	rec := runRecord{User: x.req.who.ID, Made: append([]madeCall(nil), x.made...), Ended: ended}
-	x.mu.Unlock()
-	if err := g.opt.Store.Set(ctx, "run:"+x.id, wire.Encode(rec), 24*time.Hour); err != nil {
-		g.log.Warn("a paused run could not be noted in the store", "run", x.id, "error", err)
-	}
-}
-
-// resume goes on with a paused run, here or on the replica that holds it.
+// resume goes on with a paused run: here, on the replica that holds it, or from
+// its recording.
 func (g *Gateway) resume(ctx context.Context, r *request, id string) (json.RawMessage, *wire.Error) {
 	x, err := g.runs.attach(r.who.ID, id)
 	if err != nil {
@@ -39,7 +22,12 @@ func (g *Gateway) resume(ctx context.Context, r *request, id string) (json.RawMe
 		if result, ok := g.resumeElsewhere(ctx, r, id); ok {
 			return result, nil
 		}
-		return toolError(g.lostRun(ctx, r, id)), nil
+		if x, err = g.revive(ctx, r, id); err != nil {
+			return toolError(err.Error()), nil
+		}
+		if x == nil {
+			return toolError(g.lostRun(ctx, r, id)), nil
+		}
 	}
 	return g.goOn(ctx, r, x)
 }
@@ -62,6 +50,7 @@ func (g *Gateway) goOn(ctx context.Context, r *request, x *run) (json.RawMessage
 			continue
 		case <-x.done:
 		case <-ctx.Done():
+		case <-g.stopped:
 		case <-deadline.C:
 		}
 		break
@@ -148,7 +137,7 @@ func (g *Gateway) lostRun(ctx context.Context, r *request, id string) string {
 	if rec.Ended != "" {
 		return lostText(rec.Ended, rec.Made)
 	}
-	return "The run is gone: the portal process that held it was restarted, or another process of this portal holds it." + madeSentence(rec.Made) +
+	return "The run is gone: the portal process that held it was restarted or replaced by another version, or another process of this portal holds it." + madeSentence(rec.Made) +
 		" Approvals already given stay valid for exactly the same calls until they expire."
 }
 

@@ -45,6 +45,9 @@ type run struct {
 	done   chan struct{} // closed when out and err are set
 	out    *codemode.Outcome
 	err    error
+	gone   chan struct{} // closed when this process has ended it or let it go
+
+	recording *recording
 
 	mu       sync.Mutex
 	pending  map[string]*pendingApproval
@@ -54,7 +57,7 @@ type run struct {
 	busy     int           // host calls under way, waiting ones included
 	made     []madeCall
 	attached bool
-	ending   string    // why it is being ended; nobody may take hold of it then
+	ending   string    // why it is being ended or let go; nobody may take hold of it then
 	left     time.Time // when the last request let go of it
 }
 
@@ -76,24 +79,36 @@ func newRuns(g *Gateway) *runs { return &runs{g: g, all: map[string]*run{}} }
 // start begins a script. It runs until it ends, is cancelled, or has waited
 // for a person too long.
 func (s *runs) start(r *request, code string) *run {
+	x := s.make("run_"+randomID(), r, newRecording(s.g.runVersion(), code))
+	s.begin(x, nil)
+	return x
+}
+
+// make makes a run that is attached to its request.
+func (s *runs) make(id string, r *request, c *recording) *run {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	x := &run{id: "run_" + randomID(), g: s.g, req: r, ctx: ctx, cancel: cancel, done: make(chan struct{}),
+	return &run{id: id, g: s.g, req: r, ctx: ctx, cancel: cancel, recording: c, done: make(chan struct{}), gone: make(chan struct{}),
 		pending: map[string]*pendingApproval{}, changed: make(chan struct{}), attached: true}
+}
+
+// begin lets it run, from its recording if there is one.
+func (s *runs) begin(x *run, replay *codemode.Recording) {
 	s.mu.Lock()
 	s.all[x.id] = x
 	s.mu.Unlock()
+	head := x.recording.head
 	go func() {
 		defer func() {
-			cancel(nil)
+			x.cancel(nil)
 			close(x.done)
 			x.mu.Lock()
 			x.signal()
 			x.mu.Unlock()
 		}()
-		x.out, x.err = s.g.opt.Runner.Run(ctx, codemode.Request{ID: x.id, Owner: r.who.ID, Code: code, Tools: codeTools(r.view), Paused: &x.pause},
-			&counted{host: &host{g: s.g, req: r, run: x}, run: x})
+		x.out, x.err = s.g.opt.Runner.Run(x.ctx, codemode.Request{ID: x.id, Owner: x.req.who.ID, Code: head.Code, Tools: codeTools(x.req.view), Paused: &x.pause,
+			Journal: x.recording, Replay: replay, Seed: head.Seed, Start: head.Start},
+			&counted{host: &host{g: s.g, req: x.req, run: x}, run: x})
 	}()
-	return x
 }
 
 // counted lets the run know which calls are under way.
@@ -102,34 +117,99 @@ type counted struct {
 	run *run
 }
 
+// notSent is the status of a call that has not reached its server.
+const notSent = "not_sent"
+
 func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessage, error) {
 	x := c.run
-	m := madeCall{Tool: hc.Tool, Class: writeguard.Write, Status: "in_flight"}
-	if t, ok := c.req.view.tool(hc.Tool); ok {
-		m.Class = c.req.set.policy.Decide(writeguard.Call{Principal: c.req.who, Client: c.req.client, Mode: writeguard.Code, Run: x.id, Server: t.Server, Tool: t.Name,
-			Description: t.Description, Annotations: t.Annotations, Arguments: hc.Arguments}).Class
+	i := hc.Seq - 1
+	x.mu.Lock()
+	for len(x.made) <= i {
+		x.made = append(x.made, madeCall{Class: writeguard.Write, Status: notSent})
+	}
+	before := x.made[i]
+	if before.Tool == "" {
+		x.made[i].Tool = hc.Tool
+		if t, ok := c.req.view.tool(hc.Tool); ok {
+			x.made[i].Class = c.req.set.policy.Decide(writeguard.Call{Principal: c.req.who, Client: c.req.client, Mode: writeguard.Code, Run: x.id, Server: t.Server, Tool: t.Name,
+				Description: t.Description, Annotations: t.Annotations, Arguments: hc.Arguments}).Class
+		}
+	}
+	x.mu.Unlock()
+	if err := unknownBefore(hc, before); err != nil {
+		return nil, err
 	}
 	x.mu.Lock()
 	x.busy++
-	i := len(x.made)
-	x.made = append(x.made, m)
-	waited := x.waited
+	x.made[i].Status = notSent
 	x.mu.Unlock()
-	if waited && m.Class != writeguard.Read {
-		x.g.keepRecord(ctx, x, "") // of a call that may be the last of this process
-	}
 	h := &host{g: c.g, req: x.request(ctx), run: x}
 	res, err := h.Call(context.WithValue(ctx, madeKey{}, i), hc)
 	x.mu.Lock()
 	x.busy--
-	x.made[i].Status = outcome(ctx, res, err)
+	sent := x.made[i].Status == inFlight
 	var he *codemode.HostError
-	if errors.As(err, &he) {
+	switch isHost := errors.As(err, &he); {
+	case sent && isHost:
 		x.made[i].Status = he.Code
+	case sent:
+		x.made[i].Status = outcome(ctx, res, err)
+	case isHost && he.Code == "denied":
+		x.made[i].Status = he.Code
+	default:
+		x.made[i].Status = notSent
 	}
+	keep := sent && x.waited && x.made[i].Class != writeguard.Read
 	x.signal()
 	x.mu.Unlock()
+	if keep {
+		if err := x.g.keepRecord(context.WithoutCancel(ctx), x, "", true); err != nil && !errors.Is(err, errElsewhere) {
+			x.g.log.Warn("how a call of a run came out is only known in this process", "run", x.id, "error", err)
+		}
+	}
 	return res, err
+}
+
+const inFlight = "in_flight"
+
+// unknownBefore refuses to send a call again that an earlier life of the run may
+// have sent and whose answer is not in the recording. Reads do no harm twice.
+func unknownBefore(hc codemode.HostCall, before madeCall) error {
+	if !hc.Known || before.Class == writeguard.Read {
+		return nil
+	}
+	switch before.Status {
+	case "", notSent, "pending", "denied":
+		return nil
+	case inFlight, "cancelled":
+		return &codemode.HostError{Code: "outcome_unknown", Message: fmt.Sprintf("The portal process ended while %s was under way: whether it was carried out is unknown, and it was not sent again. Check before doing anything that depends on it.", before.Tool)}
+	}
+	return &codemode.HostError{Code: "result_lost", Message: fmt.Sprintf("%s was called before the portal process ended (%s), but its result is lost, and it was not sent again. Read what it has changed instead.", before.Tool, before.Status)}
+}
+
+// sending notes that a call is about to be sent. From then on nobody may send it
+// again, so what changes something is sent only when that is in the store; for a
+// run that has not waited there is no other life.
+func (x *run) sending(ctx context.Context) error {
+	i, known := ctx.Value(madeKey{}).(int)
+	if !known {
+		return nil
+	}
+	x.mu.Lock()
+	x.made[i].Status = inFlight
+	keep := x.waited && x.made[i].Class != writeguard.Read
+	x.mu.Unlock()
+	if !keep {
+		return nil
+	}
+	err := x.g.keepRecord(context.WithoutCancel(ctx), x, "", true)
+	if err == nil {
+		return nil
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.made[i].Status = notSent
+	return fmt.Errorf("%s was not sent: %w", x.made[i].Tool, err)
 }
 
 // signal wakes whoever watches the run. The caller holds mu.
@@ -139,7 +219,7 @@ func (x *run) signal() {
 }
 
 // waitFor waits until a person has decided, with the run's clock stopped.
-func (x *run) waitFor(ctx context.Context, a *writeguard.Approval) (decided *writeguard.Approval, err error) {
+func (x *run) waitFor(ctx context.Context, a *writeguard.Approval) (*writeguard.Approval, error) {
 	x.pause.Begin()
 	defer x.pause.End()
 	i, known := ctx.Value(madeKey{}).(int)
@@ -161,22 +241,26 @@ func (x *run) waitFor(ctx context.Context, a *writeguard.Approval) (decided *wri
 			delete(x.pending, a.ID)
 		}
 		x.waiters--
-		if known && err == nil {
-			x.made[i].Status = "in_flight"
+		if known {
+			x.made[i].Status = notSent
 		}
 		x.signal()
 		x.mu.Unlock()
-		if err == nil {
-			// Before it is sent: should this process end, its user learns of it.
-			x.g.keepRecord(context.WithoutCancel(ctx), x, "")
-		}
 	}()
 	if _, err := x.g.approvals.Wait(ctx, a.ID); err != nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	} else if err != nil {
 		return nil, fmt.Errorf("wait for approval %s (nothing was sent): %w", a.ID, err)
 	}
-	return x.g.settled(context.WithoutCancel(ctx), a)
+	decided, err := x.g.settled(context.WithoutCancel(ctx), a)
+	if err != nil {
+		return nil, err
+	}
+	// Before the approval is used up: is the run still this process's?
+	if err := x.g.keepRecord(context.WithoutCancel(ctx), x, "", true); err != nil {
+		return nil, fmt.Errorf("%s was not sent: %w", a.Tool, err)
+	}
+	return decided, nil
 }
 
 // madeKey is the context key of a call's place in run.made.
@@ -219,7 +303,14 @@ func (s *runs) forget(x *run, why string) {
 	waited := x.waited
 	x.mu.Unlock()
 	if waited {
-		s.g.keepRecord(context.Background(), x, why)
+		s.leaveWord(x, why)
+	}
+}
+
+// leaveWord notes for whoever asks later why a run is over.
+func (s *runs) leaveWord(x *run, why string) {
+	if err := s.g.keepRecord(context.Background(), x, why, false); err != nil && !errors.Is(err, errElsewhere) {
+		s.g.log.Warn("that a run is over could not be noted in the store", "run", x.id, "error", err)
 	}
 }
 
@@ -232,10 +323,12 @@ func (s *runs) attach(owner, id string) (*run, error) {
 		return nil, nil
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	if x.ending != "" {
-		return nil, errors.New(lostText(x.ending, x.made))
+		x.mu.Unlock()
+		<-x.gone // its record then says all, or lets it go on
+		return nil, nil
 	}
+	defer x.mu.Unlock()
 	if x.attached {
 		return nil, errors.New("another request is already waiting for this run: wait for its answer")
 	}
@@ -308,34 +401,66 @@ func (x *run) mark(why string) bool {
 	return true
 }
 
-// end ends a run that was marked, and leaves word why.
+// end lets go of a run that was marked, so that it can go on from its
+// recording, or, if there is none, ends it and leaves word why.
 func (s *runs) end(x *run) {
-	s.g.keepRecord(context.Background(), x, x.ending)
+	defer close(x.gone)
+	defer func() {
+		s.mu.Lock()
+		delete(s.all, x.id)
+		s.mu.Unlock()
+	}()
+	if s.letGo(context.Background(), x) {
+		return
+	}
+	s.leaveWord(x, x.ending)
 	x.cancel(errors.New(x.ending))
-	s.mu.Lock()
-	delete(s.all, x.id)
-	s.mu.Unlock()
 }
 
-// sweep ends runs that nobody came back for.
+// letGo keeps a run in the store only. It reports false for one that is in the
+// middle of something or has no recording.
+func (s *runs) letGo(ctx context.Context, x *run) bool {
+	_, idle, _ := x.waits()
+	if s.g.opt.Vault == nil || !x.recording.whole() || !isClosed(x.done) && !idle {
+		return false
+	}
+	if err := s.g.keepRecord(ctx, x, "", false); err != nil {
+		return errors.Is(err, errElsewhere)
+	}
+	x.cancel(errLetGo)
+	return true
+}
+
+// atRest reports whether a run is over or only waits for people.
+func (x *run) atRest() bool {
+	list, idle, _ := x.waits()
+	return isClosed(x.done) || len(list) > 0 && idle
+}
+
+// sweep lets go of runs that nobody came back for.
 func (s *runs) sweep() {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.all))
 	s.mu.Unlock()
 	patience := s.g.settings().cfg.Code.PausedFor
 	for _, x := range all {
-		if s.g.now().Sub(x.leftAt()) > patience && x.mark("the run waited too long and was ended") {
+		if s.g.now().Sub(x.leftAt()) > patience && x.atRest() && x.mark("the run waited too long and was ended") {
 			s.end(x)
 		}
 	}
 }
 
-// close ends all runs.
+// close ends all runs, those that wait so that another process can go on.
 func (s *runs) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, x := range s.all {
-		x.cancel(errors.New("the portal is shutting down"))
+	all := slices.Collect(maps.Values(s.all))
+	s.mu.Unlock()
+	for _, x := range all {
+		if !x.atRest() || !s.letGo(ctx, x) {
+			x.cancel(errors.New("the portal is shutting down"))
+		}
 	}
 }
 

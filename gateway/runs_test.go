@@ -125,11 +125,20 @@ func TestCancelledRunsDoNotEvictPausedOnes(t *testing.T) {
 const allowAll = "guard: {rules: [{action: allow}]}\n"
 
 // A run that made one write, and waits with another.
-const halfDone = "await s.put({id:'done'}); return await s.kill({id:'waits'})"
+const halfDone = "const a = await s.put({id:'done'}); return a + await s.kill({id:'waits'})"
+
+// What makes a run too large to be kept outside its process.
+const tooMuch = "for (let i = 0; i < 6; i++) await s.look({});"
 
 func withPut(t *testing.T) (*victim, string) {
 	t.Helper()
-	v := serve(t, upstreamtest.Legacy, nil)
+	v := serve(t, upstreamtest.Legacy, func(c *upstreamtest.Call) bool {
+		if c.Method != "tools/call" || !strings.Contains(string(c.Params), `"look"`) {
+			return false
+		}
+		c.Text(strings.Repeat("x", 3<<20))
+		return true
+	})
 	v.AddTool(toolDef("put", `{"readOnlyHint":false,"destructiveHint":false}`))
 	return v, "guard: {rules: [{tools: [put], action: allow}]}\n" + trusted(v)
 }
@@ -150,21 +159,93 @@ func lost(t *testing.T, got answer, why string, sent bool) {
 	}
 }
 
-// Too many runs wait: the one that waits longest ends, and its user learns why
-// and what it had done.
+// Too many runs wait: those that wait longest leave their process and go on all
+// the same, having made each call once.
+func TestEvictedRunsGoOn(t *testing.T) {
+	v, yaml := withPut(t)
+	p := start(t, yaml, nil)
+	c := p.client(modern, twoTools, noCaps, nil)
+	first := c.code(halfDone, "", nil)
+	run, ids := runID.FindString(first.Raw), first.approvals()
+	for i := range 9 {
+		c.code(fmt.Sprintf("return await s.kill({id:'%d'})", i), "", nil)
+	}
+	if rec := p.recordOf(run); strings.Contains(rec, `"held":true`) {
+		t.Fatalf("the run did not leave: %s", rec)
+	}
+	p.approve(ids[0])
+	if got := c.resume(run, "", nil); !strings.Contains(got.text(), `ran put {"id":"done"}ran kill {"id":"waits"}`) {
+		t.Errorf("%s", got.Raw)
+	}
+	if n := len(v.calls()); n != 2 {
+		t.Errorf("%d calls arrived: %q", n, v.calls())
+	}
+}
+
+// The same for runs whose process has ended, for all ways to answer.
+func TestRunsGoOnAfterARestart(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		era    era
+		caps   string
+		answer func(p *portal, first answer) (more string, on func(question))
+	}{
+		{"2025 page", legacy, noCaps, func(p *portal, first answer) (string, func(question)) {
+			p.approve(first.approvals()[0])
+			return "", nil
+		}},
+		{"2026 page", modern, noCaps, func(p *portal, first answer) (string, func(question)) {
+			p.approve(first.approvals()[0])
+			return "", nil
+		}},
+		{"2026 form shown before", modern, formCaps, func(_ *portal, first answer) (string, func(question)) { return first.sayYes(), nil }},
+		{"2025 form", legacy, noCaps, func(*portal, answer) (string, func(question)) { return "", always }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v, yaml := withPut(t)
+			dir := t.TempDir()
+			p := startIn(t, dir, yaml, nil)
+			first := p.client(c.era, twoTools, c.caps, nil).code(halfDone, "", nil)
+			run := runID.FindString(first.Raw)
+			if run == "" || len(first.approvals()) != 1 {
+				t.Fatalf("the run did not pause: %s", first.Raw)
+			}
+			p.stop()
+			p = startIn(t, dir, yaml, nil)
+			caps := c.caps
+			more, on := c.answer(p, first)
+			if on != nil {
+				caps = formCaps
+			}
+			got := p.client(c.era, twoTools, caps, nil).resume(run, more, on)
+			if !strings.Contains(got.text(), `ran put {"id":"done"}ran kill {"id":"waits"}`) {
+				t.Errorf("%s", got.Raw)
+			}
+			if n := len(v.calls()); n != 2 {
+				t.Errorf("%d calls arrived: %q", n, v.calls())
+			}
+			if got := p.client(c.era, twoTools, noCaps, nil).resume(run, "", nil); !strings.Contains(got.text(), "its result was given") || !strings.Contains(got.text(), "s_kill (ok)") {
+				t.Errorf("once more: %s", got.Raw)
+			}
+		})
+	}
+}
+
+// Too many runs wait and cannot leave: the one that waits longest ends, and its
+// user learns why and what it had done.
 func TestTextOfAnEvictedRun(t *testing.T) {
 	v, yaml := withPut(t)
 	p := start(t, yaml, nil)
 	c := p.client(modern, twoTools, noCaps, nil)
-	first := runID.FindString(c.code(halfDone, "", nil).Raw)
-	second := runID.FindString(c.code("return await s.kill({id:'second'})", "", nil).Raw)
+	first := runID.FindString(c.code(tooMuch+halfDone, "", nil).Raw)
+	second := runID.FindString(c.code(tooMuch+"return await s.kill({id:'second'})", "", nil).Raw)
 	last := ""
 	for i := range 8 {
 		last = runID.FindString(c.code(fmt.Sprintf("return await s.kill({id:'%d'})", i), "", nil).Raw)
 	}
 	lost(t, c.resume(first, "", nil), "too many runs wait", true)
 	lost(t, c.resume(second, "", nil), "too many runs wait", false)
-	if n := len(v.calls()); n != 1 {
+	if n := len(v.calls()); n != 13 {
 		t.Errorf("%d calls arrived: %q", n, v.calls())
 	}
 	// The others wait on.
@@ -182,8 +263,8 @@ func TestTextOfARunThatARestartLost(t *testing.T) {
 	dir := t.TempDir()
 	p := startIn(t, dir, yaml, nil)
 	c := p.client(modern, twoTools, noCaps, nil)
-	half := runID.FindString(c.code(halfDone, "", nil).Raw)
-	waits := runID.FindString(c.code("return await s.kill({id:'1'})", "", nil).Raw)
+	half := runID.FindString(c.code(tooMuch+halfDone, "", nil).Raw)
+	waits := runID.FindString(c.code(tooMuch+"return await s.kill({id:'1'})", "", nil).Raw)
 	if half == "" || waits == "" {
 		t.Fatal("the runs did not pause")
 	}
@@ -192,7 +273,7 @@ func TestTextOfARunThatARestartLost(t *testing.T) {
 	lost(t, c.resume(half, "", nil), "restarted", true)
 	lost(t, c.resume(waits, "", nil), "restarted", false)
 	lost(t, c.resume("run_AAAAAAAAAAAAAAAAAAAAAAAAAA", "", nil), "There is no paused run", false)
-	if n := len(v.calls()); n != 1 {
+	if n := len(v.calls()); n != 13 {
 		t.Errorf("%d calls arrived: %q", n, v.calls())
 	}
 }
@@ -303,7 +384,7 @@ func TestClosedConnectionEndsACallInFlight(t *testing.T) {
 }
 
 // A run that went on after its approval while nobody waited for it is not
-// forgotten when nobody comes: its user learns of what was sent.
+// forgotten when nobody comes for long: its result is told all the same.
 func TestFinishedWhileNobodyWaited(t *testing.T) {
 	v := serve(t, upstreamtest.Legacy, nil)
 	p := start(t, trusted(v)+"code: {paused_for: 1s}\n", nil)
@@ -315,8 +396,11 @@ func TestFinishedWhileNobodyWaited(t *testing.T) {
 	}
 	p.approve(ids[0])
 	p.until("the call arrives", func() bool { return len(v.calls()) == 1 })
-	p.until("the run is swept", func() bool { return strings.Contains(p.recordOf(run), "nobody came") })
-	if got := c.resume(run, "", nil); !strings.Contains(got.text(), "nobody came for its result") || !strings.Contains(got.text(), "s_kill (ok)") {
+	p.until("the run leaves its process", func() bool { return !strings.Contains(p.recordOf(run), `"held":true`) })
+	if got := c.resume(run, "", nil); !strings.Contains(got.text(), "ran kill") {
 		t.Errorf("%s", got.text())
+	}
+	if n := len(v.calls()); n != 1 {
+		t.Errorf("%d calls arrived: %q", n, v.calls())
 	}
 }

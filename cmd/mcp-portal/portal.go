@@ -91,7 +91,7 @@ func start(ctx context.Context, cfg *config.Config, ln net.Listener, log *slog.L
 	})
 	if p.gateway, err = gateway.New(ctx, gateway.Options{
 		Config: cfg, Version: version, Log: log, Store: p.store, Auth: p.auth,
-		Registry: p.registry, Upstreams: p.manager, Runner: p.pool, Audit: p.audit,
+		Registry: p.registry, Upstreams: p.manager, Runner: p.pool, Audit: p.audit, Vault: p.vault,
 	}); err != nil {
 		return p, err
 	}
