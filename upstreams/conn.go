@@ -74,6 +74,7 @@ type session struct {
 	info     json.RawMessage
 	caps     json.RawMessage // of the client that the session was begun for
 	personal bool            // begun for one user, by a call that follows
+	auth     *authorizer     // nil: the server uses no OAuth
 	events   events
 	seq      atomic.Int64
 	inflight inflight

@@ -237,7 +237,7 @@ func (c *streamable) resume(l *live, last string, retry time.Duration) (*http.Re
 	}
 	r.Header.Set("Accept", wire.TypeEventStream)
 	r.Header.Set(wire.HeaderLastEventID, last)
-	resp, err := c.client.Do(r)
+	resp, err := c.fetch(r)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, c.peer.network(ctx, call.Name, true, err)

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"github.com/mcp-portal/mcp-portal/upstreams/logins"
 )
 
 // errList marks a failure of listing on a connection that otherwise stands.
@@ -86,15 +88,38 @@ func (s *server) degrade(err error, kind string, delay time.Duration) time.Durat
 		p.Kind = KindList
 	}
 	known := s.snapshot()
+	state := Degraded
+	var need *logins.Needed
+	if errors.As(err, &need) {
+		// Nothing to mend and nothing to hurry for: a sign-in wakes the loop.
+		p.Kind, state = KindLogin, LoginNeeded
+		delay = max(delay, s.opts.BackoffMax)
+		s.mu.Lock()
+		lent := s.lent
+		s.mu.Unlock()
+		if lent {
+			return delay // listed by the grace of a user
+		}
+	}
 	level := s.log.Warn
-	if known.State == Degraded && known.Error != nil && known.Error.Message == p.Message {
+	if state == LoginNeeded && s.personal() && s.lastList() == nil {
+		level = s.log.Info // users sign in when they need it
+	}
+	if known.State == state && known.Error != nil && known.Error.Message == p.Message {
 		level = s.log.Debug // said before
 	}
-	level("the server is degraded", "problem", p.Message, "kind", p.Kind, "next_try_in", delay.Round(time.Millisecond))
+	level("the server is not ready", "state", state, "problem", p.Message, "kind", p.Kind, "next_try_in", delay.Round(time.Millisecond))
 	s.setStatus(func(st *Status) {
-		st.State, st.Error, st.NextTry = Degraded, p, time.Now().Add(delay)
+		st.State, st.Error, st.NextTry = state, p, time.Now().Add(delay)
 	})
 	return delay
+}
+
+// lastList is the last full listing; nil: there was none.
+func (s *server) lastList() *Catalogue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
 }
 
 // pause waits for the next attempt; somebody who asks shortens it.
@@ -108,8 +133,20 @@ func (s *server) pause(d time.Duration) {
 	}
 }
 
-// connect finds a way to the server, the one that worked last first.
+// connect makes the session that the portal uses itself.
 func (s *server) connect(ctx context.Context) (conn, error) {
+	notify := func(method string, params json.RawMessage) {
+		if s.opts.OnNotification != nil {
+			s.opts.OnNotification(s.cfg.ID, "", "", method, params)
+		}
+	}
+	return s.find(ctx, func(t target) (conn, error) {
+		return s.dial(ctx, t, s.opts.ClientInfo, s.opts.Capabilities, "", false, notify)
+	})
+}
+
+// find finds a way to the server, the one that worked last first.
+func (s *server) find(ctx context.Context, dial func(target) (conn, error)) (conn, error) {
 	transport := s.cfg.Transport
 	switch {
 	case len(s.cfg.Command) > 0:
@@ -126,14 +163,9 @@ func (s *server) connect(ctx context.Context) (conn, error) {
 		ts = []target{*s.route}
 	}
 	s.mu.Unlock()
-	notify := func(method string, params json.RawMessage) {
-		if s.opts.OnNotification != nil {
-			s.opts.OnNotification(s.cfg.ID, "", "", method, params)
-		}
-	}
 	var tried []string
 	for _, t := range ts {
-		c, err := s.dial(ctx, t, s.opts.ClientInfo, s.opts.Capabilities, false, notify)
+		c, err := dial(t)
 		if err == nil {
 			t.legacy = !c.hello().modern()
 			s.mu.Lock()
@@ -162,7 +194,7 @@ func (s *server) connect(ctx context.Context) (conn, error) {
 // come from it, so that the next attempt looks afresh.
 func (s *server) forget(err error) {
 	var ce *CallError
-	if errors.As(err, &ce) && (ce.Problem.Kind == KindConnect || ce.Problem.Kind == KindProcess || ce.Problem.Kind == KindTimeout || ce.Problem.HTTPStatus >= 500) {
+	if errors.As(err, &ce) && (ce.Problem.Kind == KindConnect || ce.Problem.Kind == KindAuth || ce.Problem.Kind == KindLogin || ce.Problem.Kind == KindProcess || ce.Problem.Kind == KindTimeout || ce.Problem.HTTPStatus >= 500) {
 		return // it is down, not different
 	}
 	s.mu.Lock()

@@ -34,6 +34,10 @@ type Options struct {
 	// client's.
 	Capabilities json.RawMessage
 
+	// Credentials authorize requests to servers that use OAuth. Nil: such
+	// servers cannot be connected to.
+	Credentials Credentials
+
 	// RoundTripper wraps the HTTP transport of one server, for metrics or
 	// credentials of another kind. The base never sends a request twice.
 	RoundTripper func(server string, base http.RoundTripper) http.RoundTripper
@@ -192,6 +196,31 @@ func (m *Manager) List(ctx context.Context, id string) (*Catalogue, error) {
 		return l.cat, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("list server %s: %w", id, ctx.Err())
+	}
+}
+
+// ListAs lists a server with the login of a user, for servers that the portal
+// itself has no login for, and waits. publish makes it the list of the server,
+// as if the portal had listed it.
+func (m *Manager) ListAs(ctx context.Context, id, user string, publish bool) (*Catalogue, error) {
+	s := m.server(id)
+	if s == nil || !s.enter() {
+		return nil, fmt.Errorf("list server %s: no such server in the configuration", id)
+	}
+	defer s.leave()
+	c, err := s.listAs(ctx, user, publish)
+	if err != nil {
+		return nil, fmt.Errorf("list server %s: %w", id, err)
+	}
+	return c, nil
+}
+
+// LoginChanged ends the sessions that were begun with another login of a user
+// ("": of the portal) than the present one ("": there is none). Calls in flight
+// end first. It does not block.
+func (m *Manager) LoginChanged(id, user, present string) {
+	if s := m.server(id); s != nil {
+		s.loginChanged(user, present)
 	}
 }
 

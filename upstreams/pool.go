@@ -11,6 +11,7 @@ import (
 type slotKey struct {
 	user, session string
 	caps          string // of the client, as the server was told
+	login         string // id of the login that authorizes it; "": none does
 }
 
 // pool keeps the sessions that must not be shared between users: one per key,
@@ -201,6 +202,22 @@ func (p *pool) closeSession(user, session string) {
 	defer p.mu.Unlock()
 	for k, s := range p.slots {
 		if k.user == user && k.session == session {
+			p.removeLocked(k, s)
+		}
+	}
+}
+
+// closeLogins ends the sessions that were begun with another login than the
+// present one ("": there is none), of one user or, where one login serves all,
+// of everybody. Calls in flight end first.
+func (p *pool) closeLogins(user, present string, all bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for k, s := range p.slots {
+		if (all || k.user == user) && k.login != "" && k.login != present {
+			if s.c != nil {
+				s.c.base().lose(errGone) // what listens on it, too
+			}
 			p.removeLocked(k, s)
 		}
 	}

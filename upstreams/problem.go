@@ -31,6 +31,7 @@ var (
 type peer struct {
 	server  string
 	secrets []string
+	live    func() []string // tokens that come and go; nil: none
 }
 
 func newPeer(id string, cfg config.Server) *peer {
@@ -45,6 +46,7 @@ func newPeer(id string, cfg config.Server) *peer {
 		}
 	}
 	add(cfg.Bearer)
+	add(cfg.Auth.ClientSecret)
 	for _, s := range cfg.Headers {
 		add(s)
 	}
@@ -64,6 +66,11 @@ func (p *peer) clean(s string) string {
 	}
 	for _, secret := range p.secrets {
 		s = strings.ReplaceAll(s, secret, "[redacted]")
+	}
+	if p.live != nil {
+		for _, secret := range p.live() {
+			s = strings.ReplaceAll(s, secret, "[redacted]")
+		}
 	}
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r) || r == utf8.RuneError || unicode.Is(unicode.Cf, r)
@@ -105,6 +112,12 @@ func (p *peer) network(ctx context.Context, tool string, sent bool, err error) *
 		default:
 			return p.fail(tool, KindCancelled, sent, cause, "the call was cancelled")
 		}
+	}
+	var ce *CallError
+	if errors.As(err, &ce) {
+		out := *ce
+		out.Tool = p.clean(tool)
+		return &out
 	}
 	var dns *net.DNSError
 	var op *net.OpError

@@ -37,6 +37,7 @@ type server struct {
 	main    conn
 	route   *target // how it was reached last; nil: not yet
 	perUser bool    // calls need a session of their user
+	lent    bool    // the list was read with the login of a user
 	last    *Catalogue
 	waiters []chan listed
 	pulse   chan struct{} // closed and replaced at every change
@@ -73,9 +74,9 @@ func newServer(cfg config.Server, opts *Options, changed func()) *server {
 	}
 	s.pool = newPool(s.peer, max, opts.SessionIdle, opts.BackoffMin, func(ctx context.Context, c *Call) (conn, error) {
 		s.mu.Lock()
-		t := s.route
+		known := s.route != nil
 		s.mu.Unlock()
-		if t == nil { // forgotten since the call looked
+		if !known && !s.personal() { // forgotten since the call looked
 			return nil, s.peer.fail(c.Name, KindConnect, false, nil, "not connected")
 		}
 		info := c.ClientInfo
@@ -83,7 +84,7 @@ func newServer(cfg config.Server, opts *Options, changed func()) *server {
 			info = opts.ClientInfo
 		}
 		session := c.Session
-		if t.transport == transportStdio {
+		if len(cfg.Command) > 0 {
 			session = "" // a child serves all sessions of its user
 		}
 		notify := func(method string, params json.RawMessage) {
@@ -91,7 +92,9 @@ func newServer(cfg config.Server, opts *Options, changed func()) *server {
 				opts.OnNotification(cfg.ID, c.User, session, method, params)
 			}
 		}
-		return s.dial(ctx, *t, info, c.sessionCapabilities(), true, notify)
+		return s.find(ctx, func(t target) (conn, error) {
+			return s.dial(ctx, t, info, c.sessionCapabilities(), c.User, true, notify)
+		})
 	})
 	s.loop, s.stopLoop = context.WithCancel(context.Background())
 	return s
@@ -116,15 +119,23 @@ func (s *server) timing() timing {
 
 // dial makes one session: with the server as a whole (info and caps of the
 // portal) or for one user. ctx bounds the making only.
-func (s *server) dial(ctx context.Context, t target, info, caps json.RawMessage, personal bool, notify func(string, json.RawMessage)) (conn, error) {
+func (s *server) dial(ctx context.Context, t target, info, caps json.RawMessage, user string, personal bool, notify func(string, json.RawMessage)) (conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.connectTimeout(), lateConnect(s.connectTimeout()))
 	defer cancel()
-	sess := newSession(s.peer, s.log, s.limits.Message, info, events{
+	auth, peer := s.authorizer(user), s.peer
+	if auth != nil {
+		if auth.from == nil {
+			return nil, s.peer.fail("", KindConfig, false, nil, "it uses OAuth, which this portal was not set up for")
+		}
+		own := *s.peer
+		own.live, peer = auth.tokens, &own
+	}
+	sess := newSession(peer, s.log, s.limits.Message, info, events{
 		listChanged: func() { s.nudge(true) },
 		doubt:       func() { s.nudge(false) },
 		notify:      notify,
 	})
-	sess.caps, sess.personal = caps, personal
+	sess.caps, sess.personal, sess.auth = caps, personal, auth
 	finish := func(c interface {
 		conn
 		negotiator
@@ -217,13 +228,15 @@ func (s *server) connFor(ctx context.Context, c *Call) (conn, func(), error) {
 		switch {
 		case st.State == Disabled:
 			return nil, nil, s.peer.fail(c.Name, KindConfig, false, nil, "the server is disabled in the configuration")
+		case s.personal() && c.User != "":
+			return s.acquireAs(ctx, c, "")
 		case route != nil && perUser && s.cfg.Sessions != "shared":
-			return s.pool.acquire(ctx, s.keyFor(c, route.transport), c)
+			return s.acquireAs(ctx, c, route.transport)
 		case main != nil && main.why() == nil:
 			return main, func() {}, nil
 		case retired:
 			return nil, nil, s.peer.fail(c.Name, KindConfig, false, errRetired, "%v", errRetired)
-		case st.State == Degraded:
+		case st.State == Degraded, st.State == LoginNeeded:
 			e := s.peer.fail(c.Name, KindConnect, false, nil, "not connected")
 			if st.Error != nil {
 				e.Problem = *st.Error
@@ -242,6 +255,68 @@ func (s *server) connFor(ctx context.Context, c *Call) (conn, func(), error) {
 			return nil, nil, s.peer.network(ctx, c.Name, false, ctx.Err())
 		}
 	}
+}
+
+// personal reports whether every user needs sessions with a login of their own,
+// however things stand with the portal's.
+func (s *server) personal() bool { return s.cfg.Auth.PerUser() && s.opts.Credentials != nil }
+
+// acquireAs gives the session of a user, begun with the login that authorizes
+// the user now.
+func (s *server) acquireAs(ctx context.Context, c *Call, transport string) (conn, func(), error) {
+	key := s.keyFor(c, transport)
+	if s.cfg.Auth.Used() && s.opts.Credentials != nil {
+		cred, err := s.opts.Credentials.Current(ctx, s.cfg.ID, c.User)
+		if err != nil {
+			e := s.peer.unauthorized(err)
+			e.Tool = s.peer.clean(c.Name)
+			return nil, nil, e
+		}
+		key.login = cred.Login
+	}
+	return s.pool.acquire(ctx, key, c)
+}
+
+// loginChanged ends what was begun with another login than the present one.
+func (s *server) loginChanged(user, present string) {
+	s.pool.closeLogins(user, present, user == "" && !s.personal())
+	if user != "" {
+		return
+	}
+	s.mu.Lock()
+	main := s.main
+	s.mu.Unlock()
+	if main != nil && main.base().auth != nil && main.base().auth.other(present) {
+		main.base().lose(errGone)
+	}
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
+}
+
+// listAs lists with the login of a user, where the portal has none of its own.
+// publish makes the list that of the server.
+func (s *server) listAs(ctx context.Context, user string, publish bool) (*Catalogue, error) {
+	c := &Call{Method: "tools/list", User: user, Session: "portal:catalogue", ClientInfo: s.opts.ClientInfo, SessionCapabilities: s.opts.Capabilities}
+	cn, release, err := s.connFor(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	cat, err := s.list(ctx, cn)
+	if err != nil {
+		return nil, err
+	}
+	if publish {
+		s.mu.Lock()
+		s.lent = true
+		s.mu.Unlock()
+		h := cn.hello()
+		s.setStatus(func(st *Status) { st.Transport, st.Protocol = h.transport, h.version })
+		s.publish(cat, cn)
+	}
+	return cat, nil
 }
 
 func trimServer(msg, id string) string {

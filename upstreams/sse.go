@@ -28,11 +28,11 @@ func dialSSE(ctx context.Context, s *session, e *endpoint, rawURL string) (*pipe
 
 	r, err := c.poster.newRequest(s.life, http.MethodGet, nil, "", "")
 	if err != nil {
-		return nil, s.peer.fail("", KindConnect, false, err, "%v", err)
+		return nil, s.peer.network(ctx, "", false, err)
 	}
 	r.Header.Set("Accept", wire.TypeEventStream)
 	stop := context.AfterFunc(ctx, s.end) // gives up the request, not the session that it becomes
-	resp, err := e.client.Do(r)
+	resp, err := c.poster.fetch(r)
 	if err != nil {
 		stop()
 		s.end()

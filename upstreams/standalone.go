@@ -72,7 +72,7 @@ func (c *streamable) listenOnce(last string) (*http.Response, error) {
 	if last != "" {
 		r.Header.Set(wire.HeaderLastEventID, last)
 	}
-	return c.client.Do(r)
+	return c.fetch(r)
 }
 
 // retryStandalone decides what an answer without a stream means.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/upstreams/logins"
 	"github.com/mcp-portal/mcp-portal/wire"
 )
 
@@ -120,6 +121,12 @@ func (c *streamable) newRequest(ctx context.Context, verb string, body io.Reader
 	for k, v := range c.header {
 		r.Header[k] = v
 	}
+	if err := c.auth.sign(r, c.peer); err != nil {
+		if errors.Is(err, errGone) {
+			c.lose(err)
+		}
+		return nil, err
+	}
 	wire.SetRequestHeaders(r.Header, c.version, c.sid, method, name)
 	if name != "" && c.modern() && c.literalNames.Load() {
 		r.Header.Set(wire.HeaderName, name)
@@ -135,6 +142,7 @@ type onlyReader struct{ io.Reader }
 // the server. A request that met a dead kept-alive connection and could not be
 // written to its end is put on a fresh one: half a request is none.
 func (c *streamable) post(ctx context.Context, body []byte, method, name string, extra http.Header, sent *atomic.Bool) (*http.Response, error) {
+	var renewed *logins.Credential
 	for try := 0; ; try++ {
 		r, err := c.newRequest(ctx, http.MethodPost, onlyReader{strings.NewReader(string(body))}, method, name)
 		if err != nil {
@@ -147,6 +155,9 @@ func (c *streamable) post(ctx context.Context, body []byte, method, name string,
 			if strings.HasPrefix(http.CanonicalHeaderKey(k), wire.HeaderParamPrefix) {
 				r.Header[http.CanonicalHeaderKey(k)] = v
 			}
+		}
+		if renewed != nil {
+			c.auth.put(r, *renewed)
 		}
 		var counter *countingConn
 		var before int64
@@ -164,8 +175,20 @@ func (c *streamable) post(ctx context.Context, body []byte, method, name string,
 		}, WroteRequest: func(i httptrace.WroteRequestInfo) {
 			torn.Store(i.Err != nil)
 		}}
-		resp, err := c.client.Do(r.WithContext(httptrace.WithClientTrace(ctx, trace)))
+		resp, err := c.client.Do(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 		if err == nil {
+			next, err := c.auth.refused(r, resp, c.peer)
+			switch {
+			case err != nil:
+				resp.Body.Close()
+				sent.Store(false)
+				return nil, err
+			case next != nil && renewed == nil:
+				resp.Body.Close()
+				sent.Store(false) // refused unseen
+				renewed = next
+				continue
+			}
 			return resp, nil
 		}
 		nothing := counter != nil && counter.written.Load() == before
@@ -243,7 +266,7 @@ func (c *streamable) close(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	resp, err := c.client.Do(r)
+	resp, err := c.fetch(r)
 	if err != nil {
 		c.log.Debug("the session could not be ended at the server", "error", c.peer.clean(stripURL(err).Error()))
 		return

@@ -70,7 +70,10 @@ const (
 	Connecting State = "connecting" // first attempt under way
 	Ready      State = "ready"
 	Degraded   State = "degraded" // last attempt failed; retried with backoff
-	Disabled   State = "disabled" // by configuration
+	// LoginNeeded: nothing is wrong, but it can be listed only once somebody
+	// has signed in there: an admin for the portal, or a user.
+	LoginNeeded State = "login_needed"
+	Disabled    State = "disabled" // by configuration
 )
 
 // Status says how one upstream is, for status pages, CLI and log.
@@ -102,6 +105,7 @@ const (
 	KindProcess   = "process"   // the child could not start, or ended
 	KindList      = "list"      // the catalogue could not be listed
 	KindAuth      = "auth"      // 401 or 403
+	KindLogin     = "login"     // somebody has to sign in at the server first
 	KindCancelled = "cancelled" // the caller gave up
 	KindConfig    = "config"    // disabled, removed, or a limit of this portal
 )

@@ -1,0 +1,148 @@
+package logins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/config"
+)
+
+// Credential authorizes requests of one user to one server.
+type Credential struct {
+	Login string // id of the login; part of the key of sessions
+	Token string // for Authorization: Bearer
+}
+
+// Current gives what authorizes a user's requests to a server now, renewing it
+// first if it is about to expire. User "" is the portal itself. The error is
+// *Needed when somebody has to sign in; any other may pass.
+func (l *Logins) Current(ctx context.Context, server, user string) (Credential, error) {
+	s, err := l.server(server)
+	if err != nil {
+		return Credential{}, err
+	}
+	own := owner(s, user)
+	if !s.Auth.Interactive() {
+		return l.machineToken(ctx, s, own, "")
+	}
+	rec, err := l.load(ctx, s, own, false)
+	if err != nil {
+		return Credential{}, err
+	}
+	if rec == nil {
+		return Credential{}, &Needed{Server: server, User: own, Reason: neverReason(own)}
+	}
+	if rec.Dead != "" {
+		return Credential{}, &Needed{Server: server, User: own, Reason: rec.Dead}
+	}
+	if !rec.valid(l.now()) {
+		if rec, err = l.renew(ctx, s, own, rec.Access); err != nil {
+			return Credential{}, err
+		}
+	}
+	return Credential{Login: rec.ID, Token: rec.Access}, nil
+}
+
+func neverReason(owner string) string {
+	if owner == "" {
+		return "nobody has signed the portal in there yet"
+	}
+	return "you have not signed in there yet"
+}
+
+// Refused takes a server's 401 or 403 to a request that carried c, which the
+// server has not carried out. It gives another credential with which the
+// request may be sent once more, or an error: *Needed when somebody has to
+// sign in (again, or for more rights), ErrHopeless when signing in would not
+// help.
+func (l *Logins) Refused(ctx context.Context, server, user string, c Credential, status int, h http.Header) (Credential, error) {
+	s, err := l.server(server)
+	if err != nil {
+		return Credential{}, err
+	}
+	own := owner(s, user)
+	ch := parseChallenge(h)
+	if status == http.StatusForbidden {
+		return Credential{}, l.wantsMore(ctx, s, own, ch)
+	}
+	if len(ch.scopes) > 0 || ch.metadata != "" {
+		l.mu.Lock()
+		l.asked[s.ID] = ch
+		l.mu.Unlock()
+	}
+	if !s.Auth.Interactive() {
+		return l.machineToken(ctx, s, own, c.Token)
+	}
+	rec, err := l.load(ctx, s, own, true)
+	switch {
+	case err != nil:
+		return Credential{}, err
+	case rec == nil:
+		return Credential{}, &Needed{Server: server, User: own, Reason: neverReason(own)}
+	case rec.Dead != "":
+		return Credential{}, &Needed{Server: server, User: own, Reason: rec.Dead}
+	case rec.Access != c.Token:
+		return Credential{Login: rec.ID, Token: rec.Access}, nil // renewed meanwhile
+	case rec.Refresh == "" || l.now().Sub(rec.Renewed) < fresh:
+		// A token that was made a moment ago does not get better by another.
+		err := l.bury(ctx, s, own, rec, "the server does not accept the sign-in any more")
+		return Credential{}, err
+	}
+	if rec, err = l.renew(ctx, s, own, c.Token); err != nil {
+		return Credential{}, err
+	}
+	return Credential{Login: rec.ID, Token: rec.Access}, nil
+}
+
+// fresh is how young a token is that cannot have expired.
+const fresh = 5 * time.Second
+
+// ErrHopeless means that the server refuses what no sign-in would change.
+var ErrHopeless = errors.New("the server refuses this, signed in or not")
+
+// wantsMore makes of a 403 what it means: rights that could be asked for
+// (step-up), or a plain no.
+func (l *Logins) wantsMore(ctx context.Context, s config.Server, own string, ch challenge) error {
+	if ch.code != "insufficient_scope" || len(ch.scopes) == 0 || !s.Auth.Interactive() {
+		return ErrHopeless
+	}
+	rec, err := l.load(ctx, s, own, false)
+	if err != nil {
+		return err
+	}
+	if rec == nil || rec.grants(ch.scopes) {
+		return ErrHopeless // asking again for what was granted would never end
+	}
+	want := append([]string(nil), rec.Scopes...)
+	for _, sc := range ch.scopes {
+		if !slices.Contains(want, sc) {
+			want = append(want, sc)
+		}
+	}
+	return &Needed{Server: s.ID, User: own, Reason: "the server wants more rights for this (" + show(join(ch.scopes)) + ")", Scopes: want}
+}
+
+// bury marks a login as of no use. It stays, so that its owner learns why.
+func (l *Logins) bury(ctx context.Context, s config.Server, own string, rec *record, why string) error {
+	dead := *rec
+	dead.Dead, dead.Access, dead.Refresh = why, "", ""
+	key := recordKey(s.ID, own)
+	ok, err := l.replace(ctx, key, rec, &dead)
+	if err != nil {
+		return fmt.Errorf("note that the sign-in at server %s has ended (%s): %w", s.ID, why, err)
+	}
+	if !ok {
+		return &Needed{Server: s.ID, User: own, Reason: "the sign-in there changed a moment ago"}
+	}
+	if own == "" {
+		l.log.Error("the portal's own sign-in at a server does not hold any more: an administrator must sign in again on the page of servers", "server", s.ID, "reason", why)
+	} else {
+		l.log.Info("a user's sign-in at a server has ended", "server", s.ID, "user", own, "reason", why)
+	}
+	l.tell(ctx, Change{Server: s.ID, User: own})
+	return &Needed{Server: s.ID, User: own, Reason: why}
+}
