@@ -17,13 +17,14 @@ type Access struct {
 type serverAccess struct {
 	groups []string            // empty: everyone signed in
 	tools  map[string][]string // by original name, where the tool has groups of its own
+	people bool                // calls need a login of the user's own, which machines do not have
 }
 
 // NewAccess builds the rules of a configuration.
 func NewAccess(cfg *config.Config) *Access {
 	a := &Access{admins: slices.Clone(cfg.Auth.Admins), servers: make(map[string]serverAccess, len(cfg.Servers))}
 	for id, srv := range cfg.Servers {
-		sa := serverAccess{groups: slices.Clone(srv.Groups), tools: map[string][]string{}}
+		sa := serverAccess{groups: slices.Clone(srv.Groups), tools: map[string][]string{}, people: srv.Auth.PerUser()}
 		for name, t := range srv.Tools {
 			if len(t.Groups) > 0 {
 				sa.tools[name] = slices.Clone(t.Groups)
@@ -36,10 +37,11 @@ func NewAccess(cfg *config.Config) *Access {
 
 // CanServer reports whether the principal may use the server at all: it is in
 // one of the server's groups, if the server has any, and a service token is
-// also not limited to other servers or to tools of other servers.
+// also not limited to other servers or to tools of other servers. A server
+// where everybody needs a login of their own is for people only.
 func (a *Access) CanServer(p *Principal, server string) bool {
 	s, ok := a.servers[server]
-	if p == nil || !ok || (len(s.groups) > 0 && !p.InGroup(s.groups...)) {
+	if p == nil || !ok || (len(s.groups) > 0 && !p.InGroup(s.groups...)) || s.people && p.Kind == KindService {
 		return false
 	}
 	if p.Servers != nil && !slices.ContainsFunc(p.Servers, func(g string) bool { return config.Match(g, server) }) {

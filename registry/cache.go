@@ -88,9 +88,14 @@ func (c *cache) close() {
 }
 
 // connectionOf is what makes a server that server: where it is reached and
-// how. Credentials are left out, they change without making it another one.
+// how. Credentials are left out, they change without making it another one; but
+// a list that was everybody's must not outlive the rule that made it so.
 func connectionOf(s config.Server) string {
-	b, _ := json.Marshal([]any{s.URL, s.Transport, s.Command, s.Dir}) // strings always encode
+	of := []any{s.URL, s.Transport, s.Command, s.Dir}
+	if s.Auth.PerUser() {
+		of = append(of, s.Auth.Type, s.Auth.Catalog)
+	}
+	b, _ := json.Marshal(of) // strings always encode
 	return string(b)
 }
 

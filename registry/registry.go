@@ -35,6 +35,8 @@ type Registry struct {
 	mu      sync.Mutex // of what follows
 	nameMax int
 	servers map[string]*entry
+	mixed   map[string]*Snapshot // with lists of users; of the snapshot mixedOf
+	mixedOf *Snapshot
 
 	tell notifier
 }
@@ -42,10 +44,11 @@ type Registry struct {
 // entry is what is known of one configured server.
 type entry struct {
 	cfg       config.Server
-	catalogue *upstreams.Catalogue // nil: none known
-	fromCache bool                 // the catalogue is of an earlier process
-	state     upstreams.State      // as last reported
-	part      *Server              // built from cfg and catalogue
+	catalogue *upstreams.Catalogue  // nil: none known
+	fromCache bool                  // the catalogue is of an earlier process
+	state     upstreams.State       // as last reported
+	part      *Server               // built from cfg and catalogue
+	own       map[string]personalOf // by user, where each has a login
 }
 
 // build makes the part anew, or keeps it if that comes to the same: a search
@@ -53,6 +56,9 @@ type entry struct {
 func (e *entry) build(nameMax int) {
 	if part := buildServer(e.cfg, e.catalogue, nameMax); e.part == nil || !sameServer(e.part, part) {
 		e.part = part
+	}
+	for _, p := range e.own {
+		p.list.build(e.cfg, nameMax)
 	}
 }
 
@@ -128,7 +134,7 @@ func (r *Registry) SetServers(servers map[string]config.Server) {
 			e := &entry{cfg: cfg, state: upstreams.Connecting}
 			if old := r.servers[id]; old != nil && connectionOf(old.cfg) == connectionOf(cfg) {
 				e.catalogue, e.fromCache, e.state = old.catalogue, old.fromCache, old.state
-				e.part = old.part
+				e.part, e.own = old.part, old.own
 			}
 			e.build(r.nameMax)
 			next[id] = e
