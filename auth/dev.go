@@ -49,7 +49,8 @@ func (d devCSRF) prepare(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.Method != http.MethodGet || !mayShowPage(r.Header.Get("Accept")) {
 		return r
 	}
-	c := &http.Cookie{Name: devCookie, Value: random(), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int((30 * 24 * time.Hour) / time.Second)}
+	// Lax: the way back from a server's sign-in comes from another site.
+	c := &http.Cookie{Name: devCookie, Value: random(), Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, MaxAge: int((30 * 24 * time.Hour) / time.Second)}
 	http.SetCookie(w, c)
 	r = r.Clone(r.Context())
 	var keep []string

@@ -16,13 +16,17 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 	asking := map[string]chan struct{}{}
 	for {
 		list, idle, changed := x.waits()
+		logins := x.signIns()
 		form := true
+		if _, byURL := r.elicits(); len(logins) > 0 && !byURL {
+			form = false
+		}
 		for _, a := range list {
 			form = form && r.takesForm(a)
 		}
 		var quiet <-chan time.Time
 		switch {
-		case len(list) == 0:
+		case len(list) == 0 && len(logins) == 0:
 		case form && r.ask != nil:
 			open := false
 			for id, a := range list {
@@ -35,6 +39,14 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 				default:
 					open = true
 				}
+			}
+			for server, l := range logins {
+				key := "sign-in " + server
+				if asking[key] == nil {
+					asking[key] = make(chan struct{})
+					go g.askLoginInRun(ctx, r, x, l, asking[key])
+				}
+				open = open || !isClosed(asking[key])
 			}
 			if !open {
 				// Every question was put and none decided: dismissed.
@@ -56,7 +68,7 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 			return g.finished(r, x), nil
 		case <-changed:
 		case <-quiet:
-			if again, _, _ := x.waits(); len(again) != len(list) {
+			if again, _, _ := x.waits(); len(again) != len(list) || len(x.signIns()) != len(logins) {
 				continue
 			}
 			if err := g.keepRecord(ctx, x, "", true); err != nil && !errors.Is(err, errElsewhere) {
@@ -67,12 +79,12 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 				for id, a := range list {
 					keyed["approval-"+id] = a
 				}
-				return askModern(keyed, runPrefix+x.id), nil
+				return withLogins(askModern(keyed, runPrefix+x.id), logins).Bytes(), nil
 			}
-			return g.pausedResult(x, list), nil
-		case <-restarting(g.stopped, len(list) > 0 && idle):
+			return g.pausedResult(x, list, logins), nil
+		case <-restarting(g.stopped, len(list)+len(logins) > 0 && idle):
 			// Another process goes on with it.
-			return g.pausedResult(x, list), nil
+			return g.pausedResult(x, list, logins), nil
 		case <-ctx.Done():
 			x.cancel(context.Cause(ctx))
 			<-x.done

@@ -28,6 +28,8 @@ type passage struct {
 	ask  asker  // nil: not during the call
 	// wait, in code, waits for a decision while the run is paused.
 	wait func(context.Context, *writeguard.Approval) (*writeguard.Approval, error)
+	// waitLogin is the same for a sign-in at a server.
+	waitLogin func(context.Context, *invitation) error
 	// sending, in code, is told just before the call is sent and may forbid it.
 	sending func(context.Context) error
 	// state and responses of a 2026-07-28 retry.
@@ -267,7 +269,7 @@ func (g *Gateway) relay(ctx context.Context, p *passage, x crossing) (json.RawMe
 // relayRounds is the part of guarded that relay needs, too.
 func (g *Gateway) relayRounds(ctx context.Context, p *passage, x crossing) (json.RawMessage, error) {
 	if !inRounds(x.method) {
-		return g.send(ctx, p, x)
+		return g.sendSignedIn(ctx, p, x)
 	}
 	resumed, err := g.continuation(ctx, p, x)
 	switch {

@@ -19,7 +19,7 @@ func (g *Gateway) exchange(ctx context.Context, p *passage, x crossing) (json.Ra
 		if round == 0 && isParked(p.state) && inRounds(x.method) {
 			result, err = g.parked.goOn(ctx, p, x)
 		} else {
-			result, err = g.send(ctx, p, x)
+			result, err = g.sendSignedIn(ctx, p, x)
 		}
 		if err != nil || !inRounds(x.method) {
 			return result, err

@@ -153,7 +153,7 @@ func (h *host) Call(ctx context.Context, c codemode.HostCall) (json.RawMessage, 
 		return nil, &codemode.HostError{Code: "denied", Message: "This code can only look at the catalogue. Call tools with " + toolExecuteCode + "."}
 	}
 	params := wire.Object{{Key: "name", Value: wire.Quote(t.Outward)}, {Key: "arguments", Value: c.Arguments}}
-	p := &passage{req: h.req, mode: writeguard.Code, run: h.run.id, wait: h.run.waitFor, sending: h.run.sending}
+	p := &passage{req: h.req, mode: writeguard.Code, run: h.run.id, wait: h.run.waitFor, waitLogin: h.run.waitForLogin, sending: h.run.sending}
 	result, err := h.g.callTool(ctx, p, t, params)
 	if err != nil {
 		return nil, h.hostError(err)

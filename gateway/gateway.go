@@ -21,6 +21,7 @@ import (
 	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/upstreams"
+	"github.com/mcp-portal/mcp-portal/upstreams/logins"
 	"github.com/mcp-portal/mcp-portal/wire"
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
@@ -31,6 +32,8 @@ type Upstreams interface {
 	Statuses() []upstreams.Status
 	CloseSession(user, session string)
 	Notify(user, session, method string, params json.RawMessage)
+	ListAs(ctx context.Context, id, user string, publish bool) (*upstreams.Catalogue, error)
+	LoginChanged(id, user, present string)
 }
 
 // Runner runs scripts; *codemode.Pool is one.
@@ -48,6 +51,7 @@ type Options struct {
 	Auth      *auth.Auth
 	Registry  *registry.Registry
 	Upstreams Upstreams
+	Logins    *logins.Logins // nil: no server uses OAuth
 	Runner    Runner
 	Audit     *audit.Writer
 	Vault     *vault.Vault     // seals recordings of runs; nil: none are kept
@@ -73,6 +77,7 @@ type Gateway struct {
 	load      *load
 	passing   *passing
 	parked    *parking
+	personal  *personal
 	policy    atomic.Pointer[settings]
 	calls     inflight
 	drainOnce sync.Once
@@ -136,6 +141,10 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 	g.passing = newPassing(g.bus, opt.Log, &g.calls)
 	g.carry(ctx)
 	g.parked = newParking(ctx, g)
+	g.personal = newPersonal(g)
+	if opt.Logins != nil {
+		context.AfterFunc(ctx, opt.Logins.Watch(g.personal.changed))
+	}
 	opt.Registry.Subscribe(func(old, now *registry.Snapshot) {
 		g.logWarnings(old, now)
 		g.listeners.wake("")

@@ -26,6 +26,7 @@ import (
 	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/upstreams"
+	"github.com/mcp-portal/mcp-portal/upstreams/logins"
 	"github.com/mcp-portal/mcp-portal/upstreams/upstreamtest"
 )
 
@@ -73,6 +74,7 @@ type portal struct {
 	gateway  *gateway.Gateway
 	auth     *auth.Auth
 	registry *registry.Registry
+	logins   *logins.Logins
 	manager  *upstreams.Manager
 	store    store.Store
 	stop     func()
@@ -128,13 +130,15 @@ func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store)
 	p.registry.Restore(ctx)
 	pool, err := codemode.NewPool(ctx, codemode.PoolOptions{Code: p.cfg.Code, Log: log, Executable: worker})
 	p.must(err)
-	p.manager = upstreams.NewManager(ctx, upstreams.Options{Log: log, Limits: p.cfg.Limits, Poll: p.cfg.Catalog.Poll,
+	p.logins, err = logins.New(ctx, logins.Options{Config: p.cfg, Store: st, Vault: sealing, Log: log})
+	p.must(err)
+	p.manager = upstreams.NewManager(ctx, upstreams.Options{Credentials: p.logins, Log: log, Limits: p.cfg.Limits, Poll: p.cfg.Catalog.Poll,
 		ClientInfo: []byte(`{"name":"mcp-portal","version":"test"}`), OnStatus: p.registry.SetStatus, OnCatalogue: p.registry.Update,
 		OnNotification: func(server, user, session, method string, params json.RawMessage) {
 			p.gateway.FromServer(server, user, session, method, params)
 		}})
 	p.gateway, err = gateway.New(ctx, gateway.Options{Config: p.cfg, Version: "test", Log: log, Store: st, Auth: p.auth,
-		Registry: p.registry, Upstreams: p.manager, Runner: pool, Audit: trail, Vault: sealing})
+		Registry: p.registry, Upstreams: p.manager, Logins: p.logins, Runner: pool, Audit: trail, Vault: sealing})
 	p.must(err)
 	p.manager.Apply(p.cfg.Servers)
 	srv.Config.Handler = p.gateway.Handler()
@@ -199,6 +203,7 @@ func (p *portal) reload(yaml string) {
 	change := config.Diff(p.cfg, next)
 	p.must(p.auth.SetConfig(next))
 	p.must(p.gateway.SetConfig(next))
+	p.logins.SetConfig(next)
 	p.registry.SetCatalog(next.Catalog)
 	p.manager.Apply(next.Servers)
 	p.registry.SetServers(next.Servers)
@@ -223,12 +228,12 @@ func (p *portal) awaitTools() {
 		}
 		ready, listed := 0, 0
 		for _, s := range p.manager.Statuses() {
-			if s.State == upstreams.Ready {
+			if s.State == upstreams.Ready || s.State == upstreams.LoginNeeded {
 				ready++
 			}
 		}
 		for _, s := range p.registry.Snapshot().Servers {
-			if s.State == upstreams.Ready && !s.FromCache {
+			if s.State == upstreams.Ready && !s.FromCache || s.State == upstreams.LoginNeeded {
 				listed++
 			}
 		}

@@ -247,7 +247,7 @@ func (g *Gateway) toolAnswer(r *request, p *passage, t *registry.Tool, params wi
 	}
 	var need *needInput
 	if errors.As(err, &need) {
-		return askModern(map[string]*writeguard.Approval{"approval": need.approval}, approvalState(need.approval.ID)), nil
+		return askModern(map[string]*writeguard.Approval{"approval": need.approval}, approvalState(need.approval.ID)).Bytes(), nil
 	}
 	if e, ok := wire.AsError(err); ok {
 		return nil, e
@@ -271,7 +271,7 @@ func (g *Gateway) errorText(err error) string {
 }
 
 // askModern is an input_required result that asks for approvals by form.
-func askModern(approvals map[string]*writeguard.Approval, state string) json.RawMessage {
+func askModern(approvals map[string]*writeguard.Approval, state string) wire.Object {
 	var reqs wire.Object
 	keys := make([]string, 0, len(approvals))
 	for k := range approvals {
@@ -287,7 +287,7 @@ func askModern(approvals map[string]*writeguard.Approval, state string) json.Raw
 		{Key: "resultType", Value: json.RawMessage(`"input_required"`)},
 		{Key: "inputRequests", Value: reqs.Bytes()},
 		{Key: "requestState", Value: wire.Quote(state)},
-	}.Bytes()
+	}
 }
 
 // unknownTool says what is wrong with a name and what to do.

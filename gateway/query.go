@@ -38,19 +38,19 @@ const (
 )
 
 // queryTools is portal_query_tools.
-func (g *Gateway) queryTools(_ context.Context, r *request) (json.RawMessage, *wire.Error) {
+func (g *Gateway) queryTools(ctx context.Context, r *request) (json.RawMessage, *wire.Error) {
 	var a queryArguments
 	if e := ownArguments(r, toolQuery, &a, "query", "pattern", "names", "servers", "detail", "limit"); e != nil {
 		return nil, e
 	}
-	text, err := g.query(r, a)
+	text, err := g.query(ctx, r, a)
 	if err != nil {
 		return toolError(err.Error()), nil
 	}
 	return toolText(text), nil
 }
 
-func (g *Gateway) query(r *request, a queryArguments) (string, error) {
+func (g *Gateway) query(ctx context.Context, r *request, a queryArguments) (string, error) {
 	given := 0
 	for _, x := range []bool{strings.TrimSpace(a.Query) != "", a.Pattern != "", len(a.Names) > 0} {
 		if x {
@@ -75,7 +75,7 @@ func (g *Gateway) query(r *request, a queryArguments) (string, error) {
 		}
 	}
 	if given == 0 && len(a.Servers) == 0 {
-		return g.serverOverview(r), nil
+		return g.serverOverview(ctx, r), nil
 	}
 	limit := int(a.Limit)
 	if limit == 0 && len(a.Names) > 0 {
@@ -148,12 +148,12 @@ func (v *view) named(n string) *registry.Tool {
 }
 
 // serverOverview answers the empty query.
-func (g *Gateway) serverOverview(r *request) string {
+func (g *Gateway) serverOverview(ctx context.Context, r *request) string {
 	servers := r.view.servers()
 	if len(servers) == 0 {
 		return "No servers are connected for you. Ask the administrator of the portal, or switch servers on at " + g.togglesURL(r.grant)
 	}
-	reasons := g.reasons()
+	reasons := g.reasons(ctx, r.view)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s. Search tools with query, or list one server's with servers.\n", plural(len(servers), "server"))
 	for i, s := range servers {
@@ -168,7 +168,11 @@ func (g *Gateway) serverOverview(r *request) string {
 			line += ": " + oneLine(s.Description, 160)
 		}
 		if why := reasons[s.ID]; why != "" {
-			line += " [not working now: " + oneLine(why, 120) + "]"
+			what := "not working now: "
+			if strings.HasPrefix(why, "sign-in needed") {
+				what = ""
+			}
+			line += " [" + what + oneLine(why, 200) + "]"
 		}
 		if b.Len()+len(line) > answerBytes {
 			fmt.Fprintf(&b, "… and %d more servers\n", len(servers)-i)

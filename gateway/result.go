@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/mcp-portal/mcp-portal/codemode"
 	"github.com/mcp-portal/mcp-portal/wire"
@@ -218,7 +219,7 @@ func callsLine(calls []callSummary) string {
 }
 
 // pausedResult tells the agent that the run waits, for what, and what to do.
-func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval) json.RawMessage {
+func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval, logins map[string]*pendingLogin) json.RawMessage {
 	type row struct {
 		URL       string          `json:"url"`
 		Server    string          `json:"server"`
@@ -239,9 +240,16 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval) jso
 		}
 		rows = append(rows, row{g.approvalURL(a), a.Server, a.Tool, string(a.Class), args})
 	}
+	lines, signIns := loginLines(logins)
+	if len(rows) == 0 {
+		return g.pausedForLogin(x, lines, signIns)
+	}
 	where := rows[0].URL
 	if len(rows) > 1 {
 		where = g.baseURL() + "/approvals"
+	}
+	if lines != "" {
+		where += ", and the addresses to sign in,"
 	}
 	next := fmt.Sprintf("Ask the user to open %s and decide. Then call this tool again with only {\"resume\":%q}.", where, x.id)
 	var b strings.Builder
@@ -257,6 +265,7 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval) jso
 		}
 		fmt.Fprintf(&b, "- %s on server %s (%s) %s\n", r.Tool, r.Server, r.Class, bounded(string(r.Arguments), 300))
 	}
+	b.WriteString(lines)
 	until := g.now().Add(x.req.set.cfg.Code.PausedFor)
 	if g.opt.Vault != nil && x.recording.whole() {
 		until = g.now().Add(keptFor) // in the store, if not in memory
@@ -265,6 +274,19 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval) jso
 		until = e
 	}
 	fmt.Fprintf(&b, "%s The code waits until %s; do not run it again.", next, until.UTC().Format("15:04 MST"))
-	body := wire.Encode(map[string]any{"status": "paused", "run": x.id, "approvals": rows[:min(len(rows), 50)], "next": next})
+	said := map[string]any{"status": "paused", "run": x.id, "approvals": rows[:min(len(rows), 50)], "next": next}
+	if signIns != nil {
+		said["sign_ins"] = signIns
+	}
+	body := wire.Encode(said)
 	return wire.Object{{Key: "content", Value: wire.Encode([]json.RawMessage{textBlock(b.String())})}, {Key: "structuredContent", Value: body}}.Bytes()
+}
+
+// pausedForLogin is pausedResult when only sign-ins are waited for.
+func (g *Gateway) pausedForLogin(x *run, lines string, signIns []map[string]string) json.RawMessage {
+	until := g.now().Add(min(x.req.set.cfg.Code.PausedFor, 15*time.Minute))
+	next := fmt.Sprintf("Ask the user to open the address and sign in. Then call this tool again with only {\"resume\":%q}.", x.id)
+	text := fmt.Sprintf("Paused: calls of the code need the user signed in at a server and were not sent:\n%s%s The code waits until %s; do not run it again.", lines, next, until.UTC().Format("15:04 MST"))
+	body := wire.Encode(map[string]any{"status": "paused", "run": x.id, "sign_ins": signIns, "next": next})
+	return wire.Object{{Key: "content", Value: wire.Encode([]json.RawMessage{textBlock(text)})}, {Key: "structuredContent", Value: body}}.Bytes()
 }

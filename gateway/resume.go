@@ -42,7 +42,7 @@ func (g *Gateway) goOn(ctx context.Context, r *request, x *run) (json.RawMessage
 	defer deadline.Stop()
 	for {
 		list, _, changed := x.waits()
-		if form, _ := r.elicits(); len(list) == 0 || form && (r.ask != nil || r.modern) {
+		if form, byURL := r.elicits(); len(list) == 0 && (len(x.signIns()) == 0 || byURL && (r.ask != nil || r.modern)) || len(list) > 0 && form && (r.ask != nil || r.modern) {
 			break
 		}
 		select {
@@ -65,6 +65,7 @@ func (g *Gateway) goOnWithAnswers(ctx context.Context, r *request, x *run) (json
 	if err != nil {
 		responses = nil
 	}
+	g.loginAnswers(ctx, x, responses)
 	list, _, _ := x.waits()
 	dismissed := 0
 	for aid, a := range list {
@@ -83,7 +84,11 @@ func (g *Gateway) goOnWithAnswers(ctx context.Context, r *request, x *run) (json
 		// The user closed the form without a choice. Asking again at once
 		// would only annoy; the web page still takes the decision.
 		g.runs.detach(x)
-		return g.pausedResult(x, list), nil
+		return g.pausedResult(x, list, x.signIns()), nil
+	}
+	if logins := x.signIns(); len(logins) > 0 {
+		g.runs.detach(x) // asking once more would not make the person faster
+		return g.pausedResult(x, list, logins), nil
 	}
 	// Let the decisions reach the run before looking at what it waits for.
 	for changed := x.settling(list); changed != nil; changed = x.settling(list) {

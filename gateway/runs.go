@@ -51,10 +51,11 @@ type run struct {
 
 	mu       sync.Mutex
 	pending  map[string]*pendingApproval
-	waiters  int           // calls that wait for a person; equal ones share an approval
-	waited   bool          // it has waited: what counts now is the present configuration
-	changed  chan struct{} // closed and replaced when pending or busy changes
-	busy     int           // host calls under way, waiting ones included
+	logins   map[string]*pendingLogin // sign-ins that calls wait for, by server
+	waiters  int                      // calls that wait for a person; equal ones share an approval
+	waited   bool                     // it has waited: what counts now is the present configuration
+	changed  chan struct{}            // closed and replaced when pending or busy changes
+	busy     int                      // host calls under way, waiting ones included
 	made     []madeCall
 	attached bool
 	ending   string    // why it is being ended or let go; nobody may take hold of it then
@@ -88,7 +89,7 @@ func (s *runs) start(r *request, code string) *run {
 func (s *runs) make(id string, r *request, c *recording) *run {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &run{id: id, g: s.g, req: r, ctx: ctx, cancel: cancel, recording: c, done: make(chan struct{}), gone: make(chan struct{}),
-		pending: map[string]*pendingApproval{}, changed: make(chan struct{}), attached: true}
+		pending: map[string]*pendingApproval{}, logins: map[string]*pendingLogin{}, changed: make(chan struct{}), attached: true}
 }
 
 // begin lets it run, from its recording if there is one.
@@ -434,7 +435,7 @@ func (s *runs) letGo(ctx context.Context, x *run) bool {
 // atRest reports whether a run is over or only waits for people.
 func (x *run) atRest() bool {
 	list, idle, _ := x.waits()
-	return isClosed(x.done) || len(list) > 0 && idle
+	return isClosed(x.done) || len(list)+len(x.signIns()) > 0 && idle
 }
 
 // sweep lets go of runs that nobody came back for.

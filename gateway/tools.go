@@ -3,12 +3,14 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/upstreams"
+	"github.com/mcp-portal/mcp-portal/upstreams/logins"
 	"github.com/mcp-portal/mcp-portal/wire"
 )
 
@@ -175,7 +177,7 @@ func orNone(known []string) string {
 }
 
 // listServers is portal_list_servers.
-func (g *Gateway) listServers(_ context.Context, r *request) (json.RawMessage, *wire.Error) {
+func (g *Gateway) listServers(ctx context.Context, r *request) (json.RawMessage, *wire.Error) {
 	if e := ownArguments(r, toolListServers, &struct{}{}); e != nil {
 		return nil, e
 	}
@@ -188,7 +190,7 @@ func (g *Gateway) listServers(_ context.Context, r *request) (json.RawMessage, *
 		Enabled     bool   `json:"enabled"`
 		Tools       int    `json:"tools"`
 	}
-	reasons := g.reasons()
+	reasons := g.reasons(ctx, r.view)
 	rows := []row{}
 	for _, s := range r.view.allowed() {
 		n := 0
@@ -203,12 +205,30 @@ func (g *Gateway) listServers(_ context.Context, r *request) (json.RawMessage, *
 	return wire.Encode(map[string]any{"content": []any{map[string]string{"type": "text", "text": string(body)}}, "structuredContent": body}), nil
 }
 
-// reasons tells why servers are not ready, by id.
-func (g *Gateway) reasons() map[string]string {
+// reasons tells why servers are not ready for the caller, by id.
+func (g *Gateway) reasons(ctx context.Context, v *view) map[string]string {
 	out := map[string]string{}
 	for _, st := range g.opt.Upstreams.Statuses() {
 		if st.State != upstreams.Ready && st.Error != nil {
 			out[st.Server] = st.Error.Message
+		}
+	}
+	if g.opt.Logins == nil {
+		return out
+	}
+	for id, s := range v.set.cfg.Servers {
+		if !s.IsEnabled() || !s.Auth.PerUser() || !v.shows(id) {
+			continue
+		}
+		_, err := g.opt.Logins.Current(ctx, id, v.who.ID)
+		var need *logins.Needed
+		switch {
+		case errors.As(err, &need) && s.Auth.Interactive():
+			out[id] = "sign-in needed: ask the user to open " + g.baseURL() + "/servers and sign in there"
+		case err != nil:
+			out[id] = err.Error()
+		case v.snap.Server(id) != nil && v.snap.Server(id).State == upstreams.Ready:
+			delete(out, id) // by the user's own login
 		}
 	}
 	return out

@@ -21,7 +21,7 @@ type view struct {
 }
 
 func (g *Gateway) newView(ctx context.Context, set *settings, who *auth.Principal, grant string) *view {
-	v := &view{set: set, snap: g.opt.Registry.Snapshot(), who: who}
+	v := &view{set: set, snap: g.personal.snapshot(ctx, set, who), who: who}
 	if grant != "" {
 		v.off = g.toggles.off(ctx, grant)
 	}

@@ -33,6 +33,7 @@ func (g *Gateway) web(r chi.Router) {
 	r.Get("/approvals/{id}", g.signedIn(g.approvalPage))
 	r.Post("/approvals/{id}", g.form(g.decideForm))
 	r.Get("/status", g.status)
+	g.connectRoutes(r)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		g.show(g.pages.Message(w, pages.MessageData{Frame: g.frame(nil, ""), Status: http.StatusNotFound, Title: "Not found", Text: "There is no page at this address."}))
 	})
@@ -109,6 +110,7 @@ func (g *Gateway) frame(who *auth.Principal, csrf string) pages.Frame {
 	if st := g.opt.Store.Status(); st.Degraded {
 		f.Warnings = append(f.Warnings, "The store ("+st.Backend+") cannot be reached: nothing can be approved until it is back.")
 	}
+	f.Warnings = append(f.Warnings, g.adminLogins(context.Background(), visitor{who, csrf, set})...)
 	return f
 }
 
@@ -134,6 +136,13 @@ func (g *Gateway) serverRows(ctx context.Context, v visitor, grant string) (rows
 			FromCache: s.FromCache, Transport: st.Transport, Tools: n, Warnings: s.Warnings}
 		if st.Error != nil {
 			row.Reason = st.Error.Message
+		}
+		if own := v.set.cfg.Servers[s.ID]; own.Auth.Used() {
+			own.ID = s.ID
+			row.Logins = g.loginRows(ctx, v, own)
+			if s.State == upstreams.Ready && st.State == upstreams.LoginNeeded { // for this user it is
+				row.State, row.Reason, row.NextTry = string(s.State), "", time.Time{}
+			}
 		}
 		if grant != "" {
 			row.Toggle = &pages.Toggle{Action: "/servers?grant=" + url.QueryEscape(grant), On: !view.off[s.ID]}

@@ -22,6 +22,7 @@ import (
 	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/upstreams"
+	"github.com/mcp-portal/mcp-portal/upstreams/logins"
 	"github.com/mcp-portal/mcp-portal/wire"
 )
 
@@ -35,6 +36,7 @@ type portal struct {
 	vault    *vault.Vault
 	auth     *auth.Auth
 	registry *registry.Registry
+	logins   *logins.Logins
 	manager  *upstreams.Manager
 	pool     *codemode.Pool
 	gateway  *gateway.Gateway
@@ -80,8 +82,12 @@ func start(ctx context.Context, cfg *config.Config, ln net.Listener, log *slog.L
 	if p.pool, err = codemode.NewPool(ctx, codemode.PoolOptions{Code: cfg.Code, Log: log}); err != nil {
 		return p, err
 	}
+	if p.logins, err = logins.New(ctx, logins.Options{Config: cfg, Store: p.store, Vault: p.vault, Log: log}); err != nil {
+		return p, err
+	}
 	p.manager = upstreams.NewManager(ctx, upstreams.Options{
-		Log: log, Limits: cfg.Limits, Poll: cfg.Catalog.Poll,
+		Credentials: p.logins,
+		Log:         log, Limits: cfg.Limits, Poll: cfg.Catalog.Poll,
 		ClientInfo:  wire.Encode(map[string]string{"name": "mcp-portal", "title": cfg.Name, "version": version}),
 		OnStatus:    p.registry.SetStatus,
 		OnCatalogue: p.registry.Update,
@@ -91,7 +97,7 @@ func start(ctx context.Context, cfg *config.Config, ln net.Listener, log *slog.L
 	})
 	if p.gateway, err = gateway.New(ctx, gateway.Options{
 		Config: cfg, Version: version, Log: log, Store: p.store, Auth: p.auth,
-		Registry: p.registry, Upstreams: p.manager, Runner: p.pool, Audit: p.audit, Vault: p.vault,
+		Registry: p.registry, Upstreams: p.manager, Logins: p.logins, Runner: p.pool, Audit: p.audit, Vault: p.vault,
 	}); err != nil {
 		return p, err
 	}
@@ -132,6 +138,7 @@ func (p *portal) reload(next *config.Config) {
 		p.log.Error("the new configuration was refused, the old one stays in use", "error", err)
 		return
 	}
+	p.logins.SetConfig(next)
 	p.registry.SetCatalog(next.Catalog)
 	// The old connections end before the registry forgets their lists, so that
 	// none of them can report after it; what the new ones have said meanwhile

@@ -10,7 +10,7 @@ type Server struct {
 	ID          string
 	Title       string // may be empty
 	Description string
-	State       string    // "ready", "connecting", "degraded", "disabled"
+	State       string    // "ready", "connecting", "degraded", "login_needed", "disabled"
 	Reason      string    // why it is not ready: one sentence without credentials
 	Since       time.Time // of the state; zero: unknown
 	NextTry     time.Time // zero: none planned
@@ -20,6 +20,7 @@ type Server struct {
 	Tools       int       // how many tools this user may use
 	Warnings    []string  // withheld tools and the like
 	Toggle      *Toggle   // nil: no switch
+	Logins      []Login   // of the user and, for admins, of the portal; empty: nobody signs in there
 }
 
 // Label is the title, else the id.
@@ -28,6 +29,14 @@ func (s Server) Label() string {
 		return s.Title
 	}
 	return s.ID
+}
+
+// StateText is the state for people.
+func (s Server) StateText() string {
+	if s.State == "login_needed" {
+		return "sign-in needed"
+	}
+	return s.State
 }
 
 // Toggle is the user's own switch of a server.
