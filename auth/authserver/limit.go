@@ -1,0 +1,98 @@
+package authserver
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/auth/outbound"
+)
+
+// Limiter bounds how often one network address may ask (token bucket). It
+// knows this process only: replicas each allow as much.
+type Limiter struct {
+	every time.Duration // one more request per
+	burst float64
+	now   func() time.Time
+
+	mu      sync.Mutex
+	buckets map[string]bucket
+}
+
+type bucket struct {
+	level float64
+	at    time.Time
+}
+
+// maxBuckets bounds memory; beyond it full buckets go first.
+const maxBuckets = 10000
+
+// NewLimiter allows burst requests at once and one more per interval.
+func NewLimiter(every time.Duration, burst int, now func() time.Time) *Limiter {
+	return &Limiter{every: every, burst: float64(burst), now: now, buckets: map[string]bucket{}}
+}
+
+// Allow takes one request of the address; wait says how long to wait if not.
+func (l *Limiter) Allow(r *http.Request) (wait time.Duration, ok bool) {
+	key, now := address(r), l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, known := l.buckets[key]
+	if !known {
+		if len(l.buckets) >= maxBuckets {
+			l.sweep(now)
+		}
+		b = bucket{level: l.burst, at: now}
+	}
+	b.level = min(l.burst, b.level+float64(now.Sub(b.at))/float64(l.every))
+	b.at = now
+	if b.level < 1 {
+		l.buckets[key] = b
+		return time.Duration((1 - b.level) * float64(l.every)), false
+	}
+	b.level--
+	l.buckets[key] = b
+	return 0, true
+}
+
+// sweep forgets who could ask at full speed again, or everyone if nobody can:
+// memory is bounded even while it is attacked.
+func (l *Limiter) sweep(now time.Time) {
+	for k, b := range l.buckets {
+		if b.level+float64(now.Sub(b.at))/float64(l.every) >= l.burst {
+			delete(l.buckets, k)
+		}
+	}
+	if len(l.buckets) >= maxBuckets {
+		clear(l.buckets)
+	}
+}
+
+// address is whom a request is counted for: the peer or, if that is a proxy in
+// the own network, whom that proxy names last. IPv6 networks count as one.
+func address(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if !outbound.Public(ip) {
+		list := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
+		if named, err := netip.ParseAddr(strings.TrimSpace(list[strings.LastIndex(list, ",")+1:])); err == nil {
+			ip = named
+		}
+	}
+	ip = ip.Unmap().WithZone("")
+	if ip.Is6() {
+		if p, err := ip.Prefix(64); err == nil {
+			return p.String()
+		}
+	}
+	return ip.String()
+}
