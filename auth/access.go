@@ -36,10 +36,17 @@ func NewAccess(cfg *config.Config) *Access {
 }
 
 // CanServer reports whether the principal may use the server at all: it is in
-// one of the server's groups, if the server has any, and a service token is
-// also not limited to other servers or to tools of other servers. A server
-// where everybody needs a login of their own is for people only.
+// one of the server's groups, if the server has any, the scopes of its token
+// cover it, and a service token is also not limited to other servers or to
+// tools of other servers. A server where everybody needs a login of their own
+// is for people only.
 func (a *Access) CanServer(p *Principal, server string) bool {
+	return a.CouldServer(p, server) && (p.Scope == nil || slices.Contains(p.Scope, server))
+}
+
+// CouldServer is CanServer without the scopes of the token: where it says yes
+// and CanServer no, the client can get there by asking for another scope.
+func (a *Access) CouldServer(p *Principal, server string) bool {
 	s, ok := a.servers[server]
 	if p == nil || !ok || (len(s.groups) > 0 && !p.InGroup(s.groups...)) || s.people && p.Kind == KindService {
 		return false

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mcp-portal/mcp-portal/auth/authserver"
+	"github.com/mcp-portal/mcp-portal/auth/vault"
 	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/store"
 )
@@ -16,7 +19,8 @@ import (
 // Options are what New needs.
 type Options struct {
 	Config     *config.Config   // required
-	Store      store.Store      // required: sign-ins under way and browser sessions
+	Store      store.Store      // required: sign-ins under way, browser sessions, what clients were granted
+	Vault      *vault.Vault     // seals tokens in the store; nil: one with a key kept in the store
 	Log        *slog.Logger     // nil: nothing is logged
 	HTTPClient *http.Client     // for the IdP; nil: a client with sane limits
 	Now        func() time.Time // nil: time.Now
@@ -24,11 +28,18 @@ type Options struct {
 
 // Auth proves identities. It is safe for concurrent use.
 type Auth struct {
-	store store.Store
-	log   *slog.Logger
-	http  *http.Client
-	now   func() time.Time
-	dev   devCSRF
+	store  store.Store
+	vault  *vault.Vault
+	log    *slog.Logger
+	http   *http.Client
+	now    func() time.Time
+	dev    devCSRF
+	server *authserver.Server
+	logins *authserver.Limiter // begun browser sign-ins
+	single flightGroup         // renewals of people at the IdP
+
+	hooks   sync.Mutex
+	signOut []func(ctx context.Context, user string) error
 
 	set   sync.Mutex // one SetConfig at a time
 	state atomic.Pointer[settings]
@@ -39,14 +50,23 @@ func New(o Options) (*Auth, error) {
 	if o.Store == nil {
 		return nil, errors.New("setting up sign-in: no store given")
 	}
-	a := &Auth{store: o.Store, log: o.Log, now: o.Now, http: idpClient(o.HTTPClient)}
+	a := &Auth{store: o.Store, vault: o.Vault, log: o.Log, now: o.Now, http: idpClient(o.HTTPClient)}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
 	if a.now == nil {
 		a.now = time.Now
 	}
+	if a.vault == nil {
+		v, err := vault.New(vault.Options{Store: o.Store, Log: a.log, Now: a.now})
+		if err != nil {
+			return nil, fmt.Errorf("setting up sign-in: %w", err)
+		}
+		a.vault = v
+	}
 	a.dev.key = randomBytes()
+	a.logins = authserver.NewLimiter(500*time.Millisecond, 40, a.now)
+	a.server = authserver.New(authserver.Options{Store: a.store, Vault: a.vault, Log: a.log, Now: a.now, Renew: a.renew, Machine: a.machine, Page: a.serverPage})
 	if err := a.SetConfig(o.Config); err != nil {
 		return nil, err
 	}
@@ -63,7 +83,16 @@ func (a *Auth) SetConfig(cfg *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("setting up sign-in: %w", err)
 	}
+	origin := ""
+	if s.portal {
+		origin = s.origin.String()
+	}
+	apply, err := a.server.Prepare(cfg, origin)
+	if err != nil {
+		return fmt.Errorf("setting up sign-in: %w", err)
+	}
 	a.state.Store(s)
+	apply()
 	return nil
 }
 
@@ -97,6 +126,8 @@ type Status struct {
 	Error   string    `json:"error,omitempty"`  // why degraded
 	Since   time.Time `json:"since,omitzero"`   // of the present state
 	Browser bool      `json:"browser"`          // sign-in for the portal's own pages is set up
+	Accept  []string  `json:"accept,omitempty"` // whose access tokens are taken: portal, idp
+	Sealed  string    `json:"sealed,omitempty"` // where the key lies that seals stored credentials: "configuration" or "store"
 }
 
 // Status says how sign-in stands right now, without contacting anything.
@@ -107,5 +138,15 @@ func (a *Auth) Status() Status {
 	}
 	st := s.idp.status()
 	st.Browser = s.cfg.Auth.ClientID != ""
+	if s.portal {
+		st.Accept = append(st.Accept, "portal")
+	}
+	if s.direct {
+		st.Accept = append(st.Accept, "idp")
+	}
+	st.Sealed = "configuration"
+	if a.vault.InStore() {
+		st.Sealed = "store"
+	}
 	return st
 }

@@ -1,10 +1,14 @@
 package auth
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+
+	"github.com/mcp-portal/mcp-portal/auth/authserver"
 )
 
 // Authenticate says who sends a request to /mcp or an API. The credential
@@ -37,7 +41,53 @@ func (a *Auth) authenticate(s *settings, r *http.Request) (*Principal, error) {
 	case strings.HasPrefix(token, servicePrefix):
 		return s.serviceToken(token, a.now())
 	}
-	return s.accessToken(r.Context(), token, a.now())
+	return a.jwt(r.Context(), s, token)
+}
+
+// jwt judges a token by who says that it issued it.
+func (a *Auth) jwt(ctx context.Context, s *settings, token string) (*Principal, error) {
+	_, body, err := peekJWT(token)
+	if err != nil {
+		return nil, badToken("this is no access token that the portal can read; it takes its own, service tokens and, where set up, signed JWTs of its IdP",
+			"get a new access token from the authorization server named in resource_metadata", err)
+	}
+	iss := body.text("iss")
+	switch job := s.jobOf(iss); {
+	case s.portal && iss == s.origin.String():
+		return a.portalToken(ctx, s, token)
+	case job:
+		return s.workloadToken(ctx, iss, token, a.now())
+	case s.direct:
+		return s.accessToken(ctx, token, a.now())
+	}
+	return nil, badToken("the token is from another issuer", signInAgain, fmt.Errorf("iss is %s; accepted are tokens of the portal itself", short(iss)))
+}
+
+// portalToken judges an access token that the portal issued.
+func (a *Auth) portalToken(ctx context.Context, s *settings, token string) (*Principal, error) {
+	t, err := a.server.Verify(ctx, token)
+	var e *authserver.Error
+	switch {
+	case errors.As(err, &e) && e.Status == 401:
+		return nil, badToken(e.Description, "use the refresh token, or sign in again at the authorization server named in resource_metadata", e.Unwrap())
+	case errors.As(err, &e) && e.Status == 503:
+		return nil, unavailable("the portal cannot reach its store, so it cannot check now whether the sign-in still holds", failureBackoff, err)
+	case err != nil:
+		return nil, fmt.Errorf("checking an access token: %w", err)
+	case t.Machine != "":
+		return s.serviceByID(t.Machine, t.Expires, a.now())
+	}
+	if iss, _, _ := strings.Cut(t.Person.ID, "|"); iss != s.idp.issuer {
+		return nil, badToken("the sign-in was at another identity provider than the portal has now", "sign in again", nil)
+	}
+	p := person(t.Person)
+	p.Expires, p.Client, p.Grant, p.Scope = t.Expires, t.Client, t.Grant, authserver.ServersOf(t.Scopes)
+	return p, nil
+}
+
+// person is the principal of somebody who signed in at the IdP.
+func person(w authserver.Person) *Principal {
+	return &Principal{ID: w.ID, Kind: KindUser, Name: w.Name, Email: w.Email, Groups: slices.Clone(w.Groups)}
 }
 
 // admit applies auth.allow_groups.

@@ -33,18 +33,21 @@ func (a *Auth) Callback(w http.ResponseWriter, r *http.Request) {
 		a.loginFailed(w, r, err)
 		return
 	}
-	p, err := a.exchange(r.Context(), s, txn, q)
+	in, err := a.exchange(r.Context(), s, txn, q)
 	if err == nil {
-		err = s.admit(p)
+		err = s.admit(in.who)
 	}
 	if err == nil {
-		err = a.startSession(w, r, s, p)
+		err = a.keepPerson(r.Context(), s, in)
+	}
+	if err == nil {
+		err = a.startSession(w, r, s, in)
 	}
 	if err != nil {
 		a.loginFailed(w, r, err)
 		return
 	}
-	a.log.InfoContext(r.Context(), "signed in", "user", p.ID)
+	a.log.InfoContext(r.Context(), "signed in", "user", in.who.ID)
 	redirect(w, r, txn.ReturnTo)
 }
 
@@ -84,8 +87,14 @@ func (a *Auth) takeLogin(r *http.Request, s *settings, q url.Values) (*loginTxn,
 	return &txn, nil
 }
 
+// signedIn is a sign-in at the IdP that succeeded.
+type signedIn struct {
+	who    *Principal
+	tokens idpTokens
+}
+
 // exchange turns the answer of the IdP into a principal.
-func (a *Auth) exchange(ctx context.Context, s *settings, txn *loginTxn, q url.Values) (*Principal, error) {
+func (a *Auth) exchange(ctx context.Context, s *settings, txn *loginTxn, q url.Values) (*signedIn, error) {
 	idp, err := s.idp.current(ctx)
 	if err != nil {
 		return nil, idpUnavailable(err)
@@ -126,7 +135,11 @@ func (a *Auth) exchange(ctx context.Context, s *settings, txn *loginTxn, q url.V
 	if _, err := s.checkTimes(c, now); err != nil {
 		return nil, badIDToken(err)
 	}
-	return s.fromIDToken(ctx, idp, tok, c)
+	p, err := s.fromIDToken(ctx, idp, tok, c)
+	if err != nil {
+		return nil, err
+	}
+	return &signedIn{who: p, tokens: idpTokens{ClientID: txn.ClientID, Access: tok.AccessToken, Refresh: tok.RefreshToken, ID: raw, Expires: tok.Expiry}}, nil
 }
 
 // fromIDToken reads who signed in. IdPs that keep ID tokens small give the

@@ -21,7 +21,7 @@ func (a *Auth) Challenge(w http.ResponseWriter, r *http.Request, err error) {
 		e = &Error{Status: 500, Code: CodeInternal, Description: "the portal failed to check the sign-in",
 			Next: "try again; if it stays, the portal's log says why"}
 	}
-	if h := s.challengeHeader(e); h != "" {
+	if h := s.challengeHeader(e, r); h != "" {
 		w.Header().Set("WWW-Authenticate", h)
 	}
 	writeError(w, e)
@@ -29,16 +29,20 @@ func (a *Auth) Challenge(w http.ResponseWriter, r *http.Request, err error) {
 
 // challengeHeader is empty where signing in is no answer: a client that got a
 // challenge with 503 would throw a good token away.
-func (s *settings) challengeHeader(e *Error) string {
+func (s *settings) challengeHeader(e *Error, r *http.Request) string {
 	if s.dev || e.Status < 400 || e.Status > 403 || e.Code == CodeHost || e.Code == CodeOrigin || e.Code == CodeCSRF {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("Bearer resource_metadata=" + quoted(s.origin.String()+wellKnown+"/mcp"))
+	b.WriteString("Bearer resource_metadata=" + quoted(s.origin.String()+wellKnown+"/mcp"+s.echo(r)))
 	if e.Code != "" {
 		b.WriteString(", error=" + quoted(e.Code) + ", error_description=" + quoted(e.Description))
 	}
-	if scopes := s.scopes(); e.Status == 401 && len(scopes) > 0 {
+	scopes := e.Scopes // all that the operation needs
+	if e.Status == 401 {
+		scopes = s.scopes()
+	}
+	if len(scopes) > 0 {
 		b.WriteString(", scope=" + quoted(strings.Join(scopes, " ")))
 	}
 	return b.String()

@@ -33,6 +33,7 @@ type Error struct {
 	Description string        // what is wrong, one sentence
 	Next        string        // what to do about it, one sentence
 	RetryAfter  time.Duration // with 503: when trying again may help
+	Scopes      []string      // with CodeInsufficientScope: what the token must have
 
 	cause error
 }

@@ -96,10 +96,44 @@ func (m *memStore) Take(_ context.Context, key string) (v []byte, ok bool, err e
 func (m *memStore) Create(_ context.Context, key string, value []byte, ttl time.Duration) (created bool, err error) {
 	err = m.with(func() {
 		if _, ok := m.data[key]; !ok {
-			m.data[key], created = memValue{bytes.Clone(value), m.now().Add(ttl)}, true
+			m.data[key], created = m.value(value, ttl), true
 		}
 	})
 	return
+}
+
+func (m *memStore) Set(_ context.Context, key string, value []byte, ttl time.Duration) error {
+	return m.with(func() { m.data[key] = m.value(value, ttl) })
+}
+
+func (m *memStore) Swap(_ context.Context, key string, old, new []byte, ttl time.Duration) (done bool, err error) {
+	err = m.with(func() {
+		if have, ok := m.data[key]; ok && bytes.Equal(have.v, old) {
+			m.data[key], done = m.value(new, ttl), true
+		}
+	})
+	return
+}
+
+func (m *memStore) Keys(_ context.Context, prefix string) ([]string, error) {
+	if m.isDown() {
+		return nil, store.ErrUnavailable
+	}
+	return m.keys(prefix), nil
+}
+
+func (m *memStore) isDown() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.down
+}
+
+func (m *memStore) value(v []byte, ttl time.Duration) memValue {
+	e := memValue{v: bytes.Clone(v)}
+	if ttl > 0 {
+		e.end = m.now().Add(ttl)
+	}
+	return e
 }
 
 func (m *memStore) Delete(_ context.Context, key string) error {
@@ -150,7 +184,7 @@ func (l *logBuffer) String() string {
 
 func oidcConfig(idp *authtest.IdP) *config.Config {
 	return &config.Config{Name: "Test Portal", Listen: "127.0.0.1:0", URL: portalURL, Auth: config.Auth{
-		Mode: "oidc", Issuer: idp.Issuer, ClientID: idp.ClientID, ClientSecret: config.Secret(idp.ClientSecret),
+		Mode: "oidc", Accept: []string{"idp"}, Issuer: idp.Issuer, ClientID: idp.ClientID, ClientSecret: config.Secret(idp.ClientSecret),
 		Scopes: []string{"openid", "profile", "email", "offline_access"}, GroupsClaim: "groups", ClockSkew: 30 * time.Second, SessionMaxAge: time.Hour}}
 }
 

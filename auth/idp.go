@@ -2,9 +2,9 @@ package auth
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/mcp-portal/mcp-portal/auth/outbound"
 )
 
 const (
@@ -35,6 +37,9 @@ type idp struct {
 	http   *http.Client
 	log    *slog.Logger
 	now    func() time.Time
+
+	keysOnly bool   // it signs for machines: it has keys, but nobody signs in there
+	keysAt   string // where they are; empty: its discovery document says it
 
 	mu          sync.Mutex
 	good        *idpState // last good; immutable
@@ -60,6 +65,7 @@ type idpMeta struct {
 	JWKS        string   `json:"jwks_uri"`
 	AuthMethods []string `json:"token_endpoint_auth_methods_supported"`
 	IssParam    bool     `json:"authorization_response_iss_parameter_supported"`
+	EndSession  string   `json:"end_session_endpoint"` // OpenID Connect RP-Initiated Logout 1.0
 }
 
 type flight struct {
@@ -84,33 +90,8 @@ func idpClient(given *http.Client) *http.Client {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	c.Transport = limitBodies{base}
+	c.Transport = outbound.Limit(base, idpBodyLimit)
 	return &c
-}
-
-type limitBodies struct{ base http.RoundTripper }
-
-func (l limitBodies) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := l.base.RoundTrip(r)
-	if err == nil {
-		res.Body = &limitedBody{ReadCloser: res.Body, left: idpBodyLimit}
-	}
-	return res, err
-}
-
-// limitedBody fails instead of ending early, so that a truncated answer is
-// never taken for a whole one.
-type limitedBody struct {
-	io.ReadCloser
-	left int
-}
-
-func (b *limitedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if b.left -= n; b.left < 0 {
-		return 0, fmt.Errorf("the answer is longer than %d bytes", idpBodyLimit)
-	}
-	return n, err
 }
 
 // refresh fetches now, or waits for the fetch that runs. After a failure it
@@ -190,6 +171,9 @@ func (p *idp) fetch(ctx context.Context, last *idpState) (*idpState, error) {
 }
 
 func (p *idp) discover(ctx context.Context, next *idpState) error {
+	if p.keysOnly {
+		return p.discoverKeys(ctx, next)
+	}
 	prov, err := oidc.NewProvider(oidc.ClientContext(ctx, p.http), p.issuer)
 	var mismatch *oidc.IssuerMismatchError
 	if errors.As(err, &mismatch) {
@@ -208,6 +192,45 @@ func (p *idp) discover(ctx context.Context, next *idpState) error {
 		}
 	}
 	next.provider, next.meta = prov, m
+	return nil
+}
+
+// discoverKeys finds the keys of an issuer that signs for machines only: its
+// document has no more than that.
+func (p *idp) discoverKeys(ctx context.Context, next *idpState) error {
+	if p.keysAt != "" {
+		next.meta.JWKS = p.keysAt
+		return nil
+	}
+	fail := func(err error) error {
+		return fmt.Errorf("reading the discovery document of the issuer %s: %s; set jwks of auth.workloads if it has none", p.issuer, shortErr(err))
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(p.issuer, "/")+"/.well-known/openid-configuration", nil)
+	if err != nil {
+		return fail(err)
+	}
+	res, err := p.http.Do(req)
+	if err != nil {
+		return fail(err)
+	}
+	defer res.Body.Close()
+	var doc struct {
+		Issuer string `json:"issuer"`
+		JWKS   string `json:"jwks_uri"`
+	}
+	if res.StatusCode != http.StatusOK {
+		return fail(fmt.Errorf("it answered %s", res.Status))
+	}
+	if err := json.NewDecoder(res.Body).Decode(&doc); err != nil {
+		return fail(err)
+	}
+	if doc.Issuer != p.issuer {
+		return fail(fmt.Errorf("it calls itself %s", short(doc.Issuer)))
+	}
+	if err := p.checkEndpoint(doc.JWKS); err != nil {
+		return fail(fmt.Errorf("its jwks_uri %w", err))
+	}
+	next.meta.JWKS = doc.JWKS
 	return nil
 }
 

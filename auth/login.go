@@ -35,6 +35,10 @@ func (a *Auth) Login(w http.ResponseWriter, r *http.Request) {
 	if !allowMethod(w, r, http.MethodGet) {
 		return
 	}
+	if wait, ok := a.logins.Allow(r); !ok {
+		a.page(w, r, page{Status: 429, Title: "Too many sign-ins", Text: "From this network address too many sign-ins were begun. Wait a moment and try again.", Link: "/auth/login", LinkText: "Try again", Retry: wait})
+		return
+	}
 	back, ok := returnPath(r.URL.Query().Get("return_to"))
 	if !ok {
 		a.page(w, r, page{Status: 400, Title: "Bad link", Text: "This sign-in link leads to somewhere outside this portal, so it was not followed.", Link: "/", LinkText: "Go to the home page"})
@@ -75,8 +79,12 @@ func (a *Auth) Login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.SetCookie(w, s.cookie(loginCookie, bind, loginMaxAge))
-	conf := s.oauth(idp)
-	redirect(w, r, conf.AuthCodeURL(state, oidc.Nonce(txn.Nonce), oauth2.S256ChallengeOption(txn.Verifier)))
+	opts := []oauth2.AuthCodeOption{oidc.Nonce(txn.Nonce), oauth2.S256ChallengeOption(txn.Verifier)}
+	if r.URL.Query().Get("switch") != "" {
+		// Somebody else wants to sign in than the session at the IdP is of.
+		opts = append(opts, oauth2.SetAuthURLParam("prompt", "login"))
+	}
+	redirect(w, r, s.oauth(idp).AuthCodeURL(state, opts...))
 }
 
 // oauth is the portal as a client of the IdP.
@@ -93,29 +101,6 @@ func (s *settings) oauth(idp *idpState) *oauth2.Config {
 		scopes = append([]string{oidc.ScopeOpenID}, scopes...)
 	}
 	return &oauth2.Config{ClientID: s.cfg.Auth.ClientID, ClientSecret: secret, Endpoint: e, RedirectURL: s.origin.String() + "/auth/callback", Scopes: scopes}
-}
-
-// Logout ends the browser session (POST /auth/logout with the CSRF token).
-// The session at the IdP goes on.
-func (a *Auth) Logout(w http.ResponseWriter, r *http.Request) {
-	s := a.state.Load()
-	if !allowMethod(w, r, http.MethodPost) {
-		return
-	}
-	if err := a.CheckCSRF(r); err != nil {
-		a.ErrorPage(w, r, err)
-		return
-	}
-	if s.dev {
-		a.page(w, r, page{Status: 200, Title: "Development mode", Text: "There is no sign-in in development mode, so there is nothing to sign out of.", Link: "/", LinkText: "Go to the home page"})
-		return
-	}
-	if err := a.endSession(r, s); err != nil {
-		a.ErrorPage(w, r, err)
-		return
-	}
-	http.SetCookie(w, s.cookie(sessionCookie, "", 0))
-	a.page(w, r, page{Status: 200, Title: "Signed out", Text: "You are signed out of this portal. You may still be signed in at " + s.issuerHost() + ".", Link: "/auth/login", LinkText: "Sign in again"})
 }
 
 func (s *settings) issuerHost() string {

@@ -23,6 +23,11 @@ type Principal struct {
 	Servers []string  // service token: server ids it is limited to; nil: no such limit
 	Tools   []string  // service token: globs "server/tool"; nil: no such limit
 	Expires time.Time // of the credential; zero: none
+
+	// Of an access token that the portal issued; empty otherwise.
+	Client string   // client_id
+	Grant  string   // id of what the person allowed that client
+	Scope  []string // server ids it is limited to by its scopes; nil: no such limit
 }
 
 // InGroup reports whether the principal is a member of one of the groups.

@@ -19,7 +19,7 @@ func TestWithACertifiedProvider(t *testing.T) {
 			var idp *authtest.Provider
 			p := startPortal(t, false, func(u string) *config.Config {
 				idp = authtest.StartProviderWith(t, authtest.ProviderOptions{Redirects: []string{u + "/auth/callback"}, ConformIDTokens: conform})
-				return &config.Config{Name: "Portal", Listen: "127.0.0.1:0", URL: u, Auth: config.Auth{Mode: "oidc", Issuer: idp.Issuer,
+				return &config.Config{Name: "Portal", Listen: "127.0.0.1:0", URL: u, Auth: config.Auth{Mode: "oidc", Accept: []string{"portal", "idp"}, Issuer: idp.Issuer,
 					ClientID: idp.ClientID, ClientSecret: config.Secret(idp.ClientSecret), Scopes: []string{"openid", "profile", "email", "groups"}, AllowGroups: []string{"mcp-users"}}}
 			})
 			for user, groups := range map[string]string{"alice": "eng,mcp-users", "bob": "sales,mcp-users"} {
@@ -57,7 +57,7 @@ func TestRealIDTokenIsNotAccepted(t *testing.T) {
 	idp := authtest.StartProvider(t, "http://127.0.0.1:9/auth/callback")
 	// The portal's own exchange is watched on its way.
 	p := startPortal(t, false, func(u string) *config.Config {
-		return &config.Config{Listen: "127.0.0.1:0", URL: u, Auth: config.Auth{Mode: "oidc", Issuer: idp.Issuer, ClientID: idp.PublicClient}}
+		return &config.Config{Listen: "127.0.0.1:0", URL: u, Auth: config.Auth{Mode: "oidc", Accept: []string{"portal", "idp"}, Issuer: idp.Issuer, ClientID: idp.PublicClient}}
 	})
 	seen := authtest.NewBrowser(t, "alice").GetUntil(idp.Issuer+"/auth?"+url.Values{"client_id": {idp.PublicClient}, "response_type": {"code"}, "redirect_uri": {"http://127.0.0.1:7/cb"},
 		"scope": {"openid groups"}, "nonce": {"n"}, "state": {"s"}, "code_challenge": {"E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"}, "code_challenge_method": {"S256"}}.Encode(),

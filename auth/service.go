@@ -23,8 +23,9 @@ var serviceID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // serviceToken is one configured token, ready to compare.
 type serviceToken struct {
-	conf config.ServiceToken
-	hash []byte
+	conf     config.ServiceToken
+	hash     []byte
+	previous []byte // of the token before, while machines change over; nil: none
 }
 
 // NewServiceToken makes a token for a machine: mcpp_st_<id>_<secret> with a
@@ -58,7 +59,13 @@ func serviceTokens(list []config.ServiceToken) ([]serviceToken, error) {
 			}
 		}
 		seen[c.ID] = true
-		out = append(out, serviceToken{conf: c, hash: hash})
+		t := serviceToken{conf: c, hash: hash}
+		if c.PreviousHash != "" {
+			if t.previous, ok = decodeHash(c.PreviousHash); !ok || c.PreviousUntil.IsZero() {
+				return nil, fmt.Errorf("auth.service_tokens: previous_hash of %q must be sha256: and 64 hexadecimal digits, with previous_until beside it", c.ID)
+			}
+		}
+		out = append(out, t)
 	}
 	return out, nil
 }
@@ -71,14 +78,37 @@ func (s *settings) serviceToken(token string, now time.Time) (*Principal, error)
 	var hit *serviceToken
 	for i := range s.service {
 		t := &s.service[i]
-		if subtle.ConstantTimeCompare(sum[:], t.hash) == 1 && strings.HasPrefix(token, servicePrefix+t.conf.ID+"_") {
+		known := subtle.ConstantTimeCompare(sum[:], t.hash)
+		if t.previous != nil && now.Before(t.conf.PreviousUntil) {
+			known |= subtle.ConstantTimeCompare(sum[:], t.previous)
+		}
+		if known == 1 && strings.HasPrefix(token, servicePrefix+t.conf.ID+"_") {
 			hit = t
 		}
 	}
 	if hit == nil {
 		return nil, badToken("the service token is not known here", "ask the portal's admin for a new one", nil)
 	}
-	c := hit.conf
+	return hit.principal(now)
+}
+
+// serviceByID gives the machine of a token that the portal issued for its
+// service token, as the configuration has it now.
+func (s *settings) serviceByID(id string, expires, now time.Time) (*Principal, error) {
+	for i := range s.service {
+		if t := &s.service[i]; t.conf.ID == id {
+			p, err := t.principal(now)
+			if err == nil && (p.Expires.IsZero() || expires.Before(p.Expires)) {
+				p.Expires = expires
+			}
+			return p, err
+		}
+	}
+	return nil, badToken("the service token behind this token is not known here any more", "ask the portal's admin for a new one", nil)
+}
+
+func (t *serviceToken) principal(now time.Time) (*Principal, error) {
+	c := t.conf
 	if !c.Expires.IsZero() && !now.Before(c.Expires) {
 		return nil, badToken("the service token has expired", "ask the portal's admin for a new one", fmt.Errorf("token %q expired at %s", c.ID, c.Expires.Format(time.RFC3339)))
 	}

@@ -79,12 +79,21 @@ func (a *Auth) loadSession(ctx context.Context, s *settings, cookie string) (*se
 	if sess.Issuer != s.idp.issuer || !a.now().Before(sess.Created.Add(s.maxAge)) {
 		return nil, ErrNoSession
 	}
+	// The IdP may have ended all of a person's sessions.
+	rec, _, _, err := a.loadPerson(ctx, sess.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !rec.Out.IsZero() && !sess.Created.After(rec.Out) {
+		return nil, ErrNoSession
+	}
 	return &sess, nil
 }
 
 // startSession begins a new session under a new id and ends the one the
 // browser came with, whoever gave it that.
-func (a *Auth) startSession(w http.ResponseWriter, r *http.Request, s *settings, p *Principal) error {
+func (a *Auth) startSession(w http.ResponseWriter, r *http.Request, s *settings, in *signedIn) error {
+	p := in.who
 	sess := session{Issuer: s.idp.issuer, ID: p.ID, Name: p.Name, Email: p.Email, Groups: p.Groups, CSRF: random(), Created: a.now()}
 	raw, err := json.Marshal(sess)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,8 @@ const defaultSessionMaxAge = 12 * time.Hour
 type settings struct {
 	cfg     *config.Config
 	dev     bool     // mode none
+	portal  bool     // people's clients sign in at the portal itself
+	direct  bool     // access tokens of the IdP are taken
 	origin  *url.URL // scheme and host of the portal, nothing else
 	https   bool     // the public origin is https: cookies are Secure
 	idp     *idp     // nil in mode none
@@ -28,6 +31,7 @@ type settings struct {
 	service []serviceToken
 	hosts   hostRules
 	access  *Access
+	jobs    []workload
 }
 
 // newSettings reads a configuration. The configuration was validated by its
@@ -70,6 +74,16 @@ func (a *Auth) newSettings(cfg *config.Config) (*settings, error) {
 		}
 		s.idp = a.idpFor(cfg.Auth.Issuer)
 		s.aud = audiences(cfg.Auth.Audience, s.origin.String())
+		s.portal, s.direct = slices.Contains(cfg.Auth.Accept, "portal"), slices.Contains(cfg.Auth.Accept, "idp")
+		if len(cfg.Auth.Accept) == 0 {
+			s.portal, s.direct = cfg.Auth.ClientID != "", cfg.Auth.ClientID == ""
+		}
+		if s.portal && cfg.Auth.ClientID == "" {
+			return nil, errors.New("auth.accept has portal, so people sign in through the portal, but auth.client_id is not set")
+		}
+		if s.jobs, err = a.workloads(cfg.Auth.Workloads); err != nil {
+			return nil, err
+		}
 	default:
 		return nil, fmt.Errorf("auth.mode is %q; it must be oidc or none", cfg.Auth.Mode)
 	}

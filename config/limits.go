@@ -45,7 +45,7 @@ func limits() map[string]limit {
 		"auth.service_tokens[].hash":          {pattern: hashPattern, shape: `must be "sha256:" and 64 lower-case hexadecimal digits; make a token and its hash with: mcp-portal token <id>`},
 		"auth.service_tokens[].previous_hash": {pattern: hashPattern, shape: `must be "sha256:" and 64 lower-case hexadecimal digits; make it with: mcp-portal token --rotate <id>`},
 		"auth.accept":                         {enum: []string{"portal", "idp"}},
-		"auth.tokens.access":                  {shortest: time.Minute, longest: day},
+		"auth.tokens.access":                  {shortest: time.Second, longest: day},
 		"auth.tokens.refresh":                 {shortest: time.Minute, longest: 365 * day},
 		"auth.tokens.grant":                   {shortest: time.Minute, longest: 365 * day},
 		"auth.tokens.reuse_grace":             {longest: day},

@@ -74,6 +74,7 @@ listen: %s
 url: %s
 auth:
   mode: oidc
+  accept: [idp]
   issuer: %s
   client_id: %s
   client_secret: %s

@@ -98,8 +98,40 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 		g.notification(r.Context(), req)
 		w.WriteHeader(http.StatusAccepted)
 	default:
+		if err := g.stepUp(req); err != nil {
+			g.opt.Auth.Challenge(w, r, err)
+			return
+		}
 		g.serve(w, r, req)
 	}
+}
+
+// stepUp refuses a call of a tool or prompt that the person may use but the
+// scopes of this token do not cover, with the scopes to ask for. What the
+// person may not use stays unknown.
+func (g *Gateway) stepUp(r *request) error {
+	if r.who.Scope == nil || (r.msg.Method != "tools/call" && r.msg.Method != "prompts/get") {
+		return nil
+	}
+	snap, name := g.opt.Registry.Snapshot(), r.params.String("name")
+	server := ""
+	if t := snap.Tool(name); t != nil && r.msg.Method == "tools/call" && (r.set.access.CanTool(unscoped(r.who), t.Server, t.Name)) {
+		server = t.Server
+	}
+	if p := snap.Prompt(name); p != nil && r.msg.Method == "prompts/get" {
+		server = p.Server
+	}
+	if server == "" || r.set.access.CanServer(r.who, server) || !r.set.access.CouldServer(r.who, server) {
+		return nil
+	}
+	return auth.NeedScope(r.who, server)
+}
+
+// unscoped is a principal without the limits of its token's scopes.
+func unscoped(p *auth.Principal) *auth.Principal {
+	q := *p
+	q.Scope = nil
+	return &q
 }
 
 // tooBusy answers what cannot be taken now.

@@ -197,9 +197,6 @@ func (g *Gateway) Handler() http.Handler {
 		r.Post("/mcp", g.post)
 		r.Get("/mcp", g.get)
 		r.Delete("/mcp", g.del)
-		meta := g.opt.Auth.Metadata()
-		r.Handle("/.well-known/oauth-protected-resource", meta)
-		r.Handle("/.well-known/oauth-protected-resource/mcp", meta)
 		g.web(r)
 	})
 	return r

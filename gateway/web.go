@@ -22,9 +22,7 @@ import (
 
 // web adds the pages and their forms.
 func (g *Gateway) web(r chi.Router) {
-	r.Get("/auth/login", g.opt.Auth.Login)
-	r.Get("/auth/callback", g.opt.Auth.Callback)
-	r.Post("/auth/logout", g.opt.Auth.Logout)
+	g.signIn(r)
 	r.Handle("/assets/*", g.pages.Assets())
 	r.Get("/", g.signedIn(g.home))
 	r.Get("/servers", g.signedIn(g.serversPage))

@@ -2,10 +2,12 @@ package authtest
 
 import (
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -56,6 +58,49 @@ func (b *Browser) GetUntil(target string, stop func(*url.URL) bool) *Page {
 func (b *Browser) Post(target string, form url.Values) *Page {
 	b.t.Helper()
 	return b.follow(http.MethodPost, target, form, nil)
+}
+
+// hidden are the fields that a page of the portal puts into its forms.
+var hidden = regexp.MustCompile(`<input type="hidden" name="([a-z]+)" value="([^"]*)">`)
+
+// SignIn is what a person does when an MCP client opens an authorization URL:
+// sign in at the IdP, look at the portal's page, and decide "allow" or "deny".
+// It gives the address of the client where the browser would go on to, which
+// it does not open, and the page that was looked at.
+func (b *Browser) SignIn(authorize, decision string) (back *url.URL, consent *Page) {
+	b.t.Helper()
+	u, err := url.Parse(authorize)
+	if err != nil {
+		b.t.Fatalf("browser: %v", err)
+	}
+	client := u.Query().Get("redirect_uri")
+	stop := func(u *url.URL) bool { return client != "" && strings.HasPrefix(u.String(), client) }
+	consent = b.follow(http.MethodGet, authorize, nil, stop)
+	if consent.Status == 0 {
+		return consent.URL, consent
+	}
+	form := url.Values{"decision": {decision}}
+	for _, m := range hidden.FindAllStringSubmatch(consent.Body, -1) {
+		form.Set(m[1], html.UnescapeString(m[2]))
+	}
+	if consent.Status != 200 || !form.Has("id") {
+		b.t.Fatalf("browser: no page to decide on, but %d at %s: %.500s", consent.Status, consent.URL.Redacted(), consent.Body)
+	}
+	asked := *consent
+	page := b.follow(http.MethodPost, consent.URL.Scheme+"://"+consent.URL.Host+consent.URL.Path, form, stop)
+	if page.Status != 0 {
+		b.t.Fatalf("browser: the decision ended at %d %s: %.500s", page.Status, page.URL.Redacted(), page.Body)
+	}
+	return page.URL, &asked
+}
+
+// Form gives the hidden fields of a page's forms, the last of each name.
+func (p *Page) Form() url.Values {
+	form := url.Values{}
+	for _, m := range hidden.FindAllStringSubmatch(p.Body, -1) {
+		form.Set(m[1], html.UnescapeString(m[2]))
+	}
+	return form
 }
 
 func (b *Browser) follow(method, target string, form url.Values, stop func(*url.URL) bool) *Page {

@@ -151,7 +151,7 @@ type limitedBody struct {
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, fmt.Errorf("%w: more than %d bytes", ErrTooLong, b.limit)
+		return 0, fmt.Errorf("%w: longer than %d bytes", ErrTooLong, b.limit)
 	}
 	return n, err
 }

@@ -65,7 +65,7 @@ func start(ctx context.Context, cfg *config.Config, ln net.Listener, log *slog.L
 	if p.vault, err = vault.New(vault.Options{Keys: cfg.Auth.EncryptionKeys, Store: p.store, Log: log}); err != nil {
 		return p, err
 	}
-	if p.auth, err = auth.New(auth.Options{Config: cfg, Store: p.store, Log: log}); err != nil {
+	if p.auth, err = auth.New(auth.Options{Config: cfg, Store: p.store, Vault: p.vault, Log: log}); err != nil {
 		return p, err
 	}
 	p.registry = registry.New(registry.Options{Store: p.store, Log: log, Catalog: cfg.Catalog})

@@ -72,7 +72,7 @@ func New() (*Pages, error) {
 			return fmt.Sprintf("%d %s", n, many)
 		},
 	}
-	for _, name := range []string{"home", "approval", "approvals", "servers", "message", "connect"} {
+	for _, name := range []string{"home", "approval", "approvals", "servers", "consent", "connected", "message", "connect"} {
 		t, err := template.New("layout.html").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/"+name+".html")
 		if err != nil {
 			return nil, fmt.Errorf("load pages: %w", err)
@@ -124,9 +124,9 @@ func (p *Pages) span(t time.Time) string {
 func (p *Pages) render(w http.ResponseWriter, status int, page, title string, f Frame, data any) error {
 	var b bytes.Buffer
 	v := view{Frame: f, Title: title, Page: page, Style: p.style, JS: p.assets.path("copy.js"), Icon: p.assets.path("icon.svg"), Data: data}
-	// Forms of these two lead on to other sites: Chromium holds form-action
-	// against the whole chain of redirects.
-	p.headers(w.Header(), page != "home" && page != "connect")
+	// Forms of these lead on to other sites: Chromium holds form-action against
+	// the whole chain of redirects.
+	p.headers(w.Header(), page != "home" && page != "consent" && page != "connect")
 	if err := p.byName[page].ExecuteTemplate(&b, "layout.html", v); err != nil {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusInternalServerError)
