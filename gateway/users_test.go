@@ -17,7 +17,7 @@ import (
 func company(t *testing.T, yaml string) (p *portal, as func(user string, groups ...any) map[string]string) {
 	t.Helper()
 	idp := authtest.StartFakeIdP(t)
-	p = start(t, "url: ORIGIN\nauth:\n  mode: oidc\n  issuer: "+idp.Issuer+"\n  client_id: x\n  client_secret: s\n"+yaml, nil)
+	p = start(t, "url: ORIGIN\nauth:\n  mode: oidc\n  accept: [idp]\n  issuer: "+idp.Issuer+"\n  client_id: x\n  client_secret: s\n"+yaml, nil)
 	return p, func(user string, groups ...any) map[string]string {
 		return map[string]string{"Authorization": "Bearer " + idp.Token(map[string]any{"sub": user, "aud": p.url + "/mcp", "groups": groups, "name": user})}
 	}
