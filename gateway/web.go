@@ -22,7 +22,7 @@ import (
 
 // web adds the pages and their forms.
 func (g *Gateway) web(r chi.Router) {
-	g.signIn(r)
+	g.authRoutes(r)
 	r.Handle("/assets/*", g.pages.Assets())
 	r.Get("/", g.signedIn(g.home))
 	r.Get("/servers", g.signedIn(g.serversPage))

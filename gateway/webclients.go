@@ -11,9 +11,9 @@ import (
 	"github.com/mcp-portal/mcp-portal/gateway/pages"
 )
 
-// signIn adds the addresses of sign-in: the browser's, the authorization
+// authRoutes adds the addresses of sign-in: the browser's, the authorization
 // server's, and the pages on which people decide about clients.
-func (g *Gateway) signIn(r chi.Router) {
+func (g *Gateway) authRoutes(r chi.Router) {
 	a := g.opt.Auth
 	for _, p := range auth.MetadataPaths() {
 		r.Handle(p, a.Metadata())

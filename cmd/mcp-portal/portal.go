@@ -82,9 +82,10 @@ func start(ctx context.Context, cfg *config.Config, ln net.Listener, log *slog.L
 	if p.pool, err = codemode.NewPool(ctx, codemode.PoolOptions{Code: cfg.Code, Log: log}); err != nil {
 		return p, err
 	}
-	if p.logins, err = logins.New(ctx, logins.Options{Config: cfg, Store: p.store, Vault: p.vault, Log: log}); err != nil {
+	if p.logins, err = logins.New(ctx, logins.Options{Config: cfg, Store: p.store, Vault: p.vault, Log: log, Subjects: p.auth}); err != nil {
 		return p, err
 	}
+	p.auth.OnSignOut(p.logins.SignOutAll)
 	p.manager = upstreams.NewManager(ctx, upstreams.Options{
 		Credentials: p.logins,
 		Log:         log, Limits: cfg.Limits, Poll: cfg.Catalog.Poll,
