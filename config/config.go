@@ -139,6 +139,7 @@ type Server struct {
 
 	ConnectTimeout time.Duration `yaml:"connect_timeout"` // default limits.connect_timeout
 	CallTimeout    time.Duration `yaml:"call_timeout"`    // idle deadline of a call, default limits.call_timeout
+	CallCeiling    time.Duration `yaml:"call_ceiling"`    // longest time of a call, default limits.call_ceiling
 
 	TrustAnnotations bool                  `yaml:"trust_annotations"` // its hints may loosen the guard
 	Groups           []string              `yaml:"groups"`            // who may use it; empty: everyone signed in
@@ -269,6 +270,7 @@ type Limits struct {
 	ConnectTimeout time.Duration `yaml:"connect_timeout"` // default 20s
 	CallTimeout    time.Duration `yaml:"call_timeout"`    // idle deadline, reset by progress, default 60s
 	CallCeiling    time.Duration `yaml:"call_ceiling"`    // hard, default 15m
+	Stall          time.Duration `yaml:"stall"`           // how long a client may take nothing of what it is sent, default 2m
 	Body           int64         `yaml:"body"`            // bytes of one request from a client, default 4194304
 	Message        int64         `yaml:"message"`         // bytes of one message from an upstream, default 33554432
 	CallsPerUser   int           `yaml:"calls_per_user"`  // requests of one user under way at once, default 64

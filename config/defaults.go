@@ -50,6 +50,7 @@ func Defaults() *Config {
 			ConnectTimeout: 20 * time.Second,
 			CallTimeout:    time.Minute,
 			CallCeiling:    15 * time.Minute,
+			Stall:          2 * time.Minute,
 			Body:           4 << 20,
 			Message:        32 << 20,
 			CallsPerUser:   64,
@@ -76,6 +77,9 @@ func derive(c *Config) {
 		}
 		if s.CallTimeout == 0 {
 			s.CallTimeout = c.Limits.CallTimeout
+		}
+		if s.CallCeiling == 0 {
+			s.CallCeiling = c.Limits.CallCeiling
 		}
 		if len(s.Command) > 0 {
 			s.Transport = "stdio"

@@ -81,7 +81,13 @@ func (v *validator) server(path string, s Server) {
 	if others := len(v.c.Servers) - 1; !s.HasPrefix() && others > 0 {
 		v.report(key("prefix"), "false is only for a portal with a single server, since the id before a name tells servers apart; there %s: remove prefix here, or give this server a portal of its own", are(others, "other server"))
 	}
-	if s.CallTimeout > 0 && s.CallTimeout > v.c.Limits.CallCeiling && !v.isBroken("limits.call_ceiling") {
+	switch {
+	case v.isBroken("limits.call_ceiling") || v.isBroken("limits.call_timeout"):
+	case s.CallCeiling > 0 && s.CallTimeout == 0 && v.c.Limits.CallTimeout > s.CallCeiling:
+		v.report(key("call_ceiling"), "%s is shorter than limits.call_timeout (%s), which holds here; raise it or give this server a shorter call_timeout", short(s.CallCeiling), short(v.c.Limits.CallTimeout))
+	case s.CallCeiling > 0 && s.CallTimeout > s.CallCeiling:
+		v.report(key("call_timeout"), "%s is longer than the call_ceiling of this server (%s); shorten it or raise the ceiling", short(s.CallTimeout), short(s.CallCeiling))
+	case s.CallCeiling == 0 && s.CallTimeout > v.c.Limits.CallCeiling:
 		v.report(key("call_timeout"), "%s is longer than limits.call_ceiling (%s); shorten it or raise the ceiling", short(s.CallTimeout), short(v.c.Limits.CallCeiling))
 	}
 	for name := range s.Tools {

@@ -31,6 +31,9 @@
 //	inflight.go   requests under way: cancelling, draining
 //	bus.go        what replicas tell each other
 //	elsewhere.go  resuming a run that another replica holds
+//	marks.go      what a client that comes back to its stream has missed
+//	pace.go       giving up clients that do not read
+//	process.go    what this process uses of its machine
 //	load.go       how much one user, and all, may hold at once
 //	request.go    what is known of one request
 //	paramheaders.go  arguments that travel in headers, too

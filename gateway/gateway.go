@@ -189,7 +189,7 @@ func (g *Gateway) settings() *settings { return g.policy.Load() }
 // Handler is the whole HTTP surface.
 func (g *Gateway) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(g.recoverer)
+	r.Use(g.recoverer, g.pace)
 	r.Get("/healthz", g.healthz)
 	r.Get("/readyz", g.readyz)
 	r.Group(func(r chi.Router) {

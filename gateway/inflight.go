@@ -70,6 +70,13 @@ func (f *inflight) cancel(key string, cause error) bool {
 	return ok
 }
 
+// count is how many requests are under way.
+func (f *inflight) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.all)
+}
+
 // cancelAll ends the requests whose key begins so.
 func (f *inflight) cancelAll(prefix string, cause error) {
 	f.mu.Lock()

@@ -23,6 +23,9 @@ type listeners struct {
 	all map[*listener]struct{}
 }
 
+// kinds of lists, in the order of a mark.
+var kinds = []string{"tools", "prompts", "resources"}
+
 type listener struct {
 	grant   string
 	session string // key of the 2025 session; empty: subscriptions/listen
@@ -34,6 +37,7 @@ type listener struct {
 	quit    chan struct{}
 	quitOne sync.Once
 	seen    map[string][32]byte
+	had     string // mark of what the client was told last on a stream before
 	subs    *subscriptions
 
 	mailMu sync.Mutex
@@ -204,7 +208,7 @@ func (l *listeners) look(ctx context.Context, x *listener) []string {
 	set := l.g.settings()
 	v := l.g.newView(ctx, set, x.who, x.grant)
 	var changed []string
-	for _, kind := range []string{"tools", "prompts", "resources"} {
+	for _, kind := range kinds {
 		if !x.wants[kind] {
 			continue
 		}
@@ -251,7 +255,8 @@ func (g *Gateway) get(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotAcceptable, nil, wire.Errorf(wire.CodeInvalidRequest, "GET opens an event stream: send Accept: text/event-stream"))
 		return
 	}
-	x := &listener{grant: s.key, session: s.key, who: who, mode: mode, wants: map[string]bool{"tools": true, "prompts": true, "resources": true}}
+	x := &listener{grant: s.key, session: s.key, who: who, mode: mode, wants: map[string]bool{"tools": true, "prompts": true, "resources": true},
+		had: r.Header.Get(wire.HeaderLastEventID)}
 	rec := g.sessions.record(s)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -300,10 +305,6 @@ func (g *Gateway) listen(ctx context.Context, w http.ResponseWriter, req *reques
 	})
 }
 
-func stamped(id json.RawMessage) json.RawMessage {
-	return wire.Object{{Key: wire.MetaSubscriptionID, Value: id}}.Bytes()
-}
-
 // follow keeps a stream open and tells its client what changed. first makes
 // what the stream begins with, if anything.
 func (g *Gateway) follow(ctx context.Context, w http.ResponseWriter, x *listener, first func() *wire.Message) {
@@ -322,7 +323,19 @@ func (g *Gateway) follow(ctx context.Context, w http.ResponseWriter, x *listener
 		}
 		return http.NewResponseController(w).Flush() == nil
 	}
-	if !write([]byte(": open\n\n")) { // at once, whatever the first message takes
+	tell := func(kinds []string) bool {
+		for _, kind := range kinds {
+			if !write(x.changed(kind)) {
+				return false
+			}
+		}
+		return true
+	}
+	opening := ": open\n"
+	if x.session != "" {
+		opening += "id: " + x.mark() + "\n" // without data it is no event to a client: it only remembers it
+	}
+	if !write([]byte(opening+"\n")) || !tell(x.missed(x.had)) { // at once, whatever the first message takes
 		return
 	}
 	if m := first(); m != nil && !write(wire.AppendEvent(nil, wire.Event{Name: "message", Data: m.Bytes()})) {
@@ -368,14 +381,8 @@ func (g *Gateway) follow(ctx context.Context, w http.ResponseWriter, x *listener
 			case <-time.After(50 * time.Millisecond):
 			}
 			go x.subs.settle(g.newView(ctx, g.settings(), x.who, x.grant)) // what may be seen may have changed, too
-			for _, kind := range g.listeners.look(ctx, x) {
-				m := wire.Message{Method: "notifications/" + kind + "/list_changed"}
-				if x.stamp != nil {
-					m.Params = wire.Object{{Key: "_meta", Value: stamped(x.stamp)}}.Bytes()
-				}
-				if !write(wire.AppendEvent(nil, wire.Event{Name: "message", Data: m.Bytes()})) {
-					return
-				}
+			if !tell(g.listeners.look(ctx, x)) {
+				return
 			}
 		}
 	}

@@ -235,6 +235,13 @@ func (s *sessions) end(ctx context.Context, key string) error {
 	return s.store.Set(ctx, key, wire.Encode(sessionRecord{Ended: true}), endedFor)
 }
 
+// count is how many sessions this replica keeps in memory.
+func (s *sessions) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.known)
+}
+
 // forget drops what this replica knows of a session.
 func (s *sessions) forget(key string) {
 	s.mu.Lock()

@@ -300,7 +300,7 @@ func (g *Gateway) status(w http.ResponseWriter, r *http.Request) {
 		"store": g.opt.Store.Status(), "audit": g.opt.Audit.Status(), "auth": g.opt.Auth.Status(),
 		"catalogue_cache": g.opt.Registry.Cache(), "sandbox": g.opt.Runner.Status(),
 		"servers": g.opt.Upstreams.Statuses(), "warnings": warnings, "tools": tools, "snapshot": snap.Version,
-		"streams": g.listeners.count(), "runs": all, "runs_paused": paused,
+		"process": readProcess(), "sessions": g.sessions.count(), "requests": g.calls.count(), "streams": g.listeners.count(), "runs": all, "runs_paused": paused,
 	}, "", "  ")
 	if err != nil {
 		http.Error(w, "the status could not be written", http.StatusInternalServerError)

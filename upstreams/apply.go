@@ -75,10 +75,11 @@ func sameConnection(a, b config.Server) bool {
 		Env            map[string]config.Secret
 		Dir, Sessions  string
 		Connect, Call  int64
+		Ceiling        int64
 		Auth           config.ServerAuth
 	}
 	of := func(c config.Server) link {
-		l := link{c.IsEnabled(), c.URL, c.Transport, c.Headers, c.Bearer, c.Command, c.Env, c.Dir, c.Sessions, int64(c.ConnectTimeout), int64(c.CallTimeout), c.Auth}
+		l := link{c.IsEnabled(), c.URL, c.Transport, c.Headers, c.Bearer, c.Command, c.Env, c.Dir, c.Sessions, int64(c.ConnectTimeout), int64(c.CallTimeout), int64(c.CallCeiling), c.Auth}
 		if len(l.Headers) == 0 {
 			l.Headers = nil
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,18 @@ func answerElicitation(_ context.Context, method string, _ json.RawMessage) (jso
 		return nil, wire.Errorf(wire.CodeMethodNotFound, "no %s", method)
 	}
 	return json.RawMessage(`{"action":"accept","content":{"n":9007199254740993}}`), nil
+}
+
+var ourToken = regexp.MustCompile(`,"progressToken":\d+`)
+
+// withoutToken takes out the progress token that every tool call has on this
+// hop, so that reports of a long call keep it alive.
+func withoutToken(t *testing.T, params string) string {
+	t.Helper()
+	if n := len(ourToken.FindAllString(params, -1)); n != 1 && !strings.Contains(params, `{"progressToken":1}}`) || n < 1 {
+		t.Errorf("%d progress tokens of ours in %s", n, params)
+	}
+	return ourToken.ReplaceAllString(params, "")
 }
 
 const oddResult = `{"content":[{"type":"hologram","n":1.10,"x":null}],  "structuredContent":{"z":9007199254740993,"a":1e400,"b":-0.0,"nested":{"é":"<&>"}},"isError":false,"vendor":{"k":[1e2]}}`
@@ -47,7 +60,7 @@ func TestBytesSurvive(t *testing.T) {
 				var sent string
 				for _, q := range up.Requests() {
 					if q.Method == "tools/call" {
-						sent = string(q.Params)
+						sent = withoutToken(t, string(q.Params))
 					}
 				}
 				if era == upstreamtest.Legacy {
@@ -92,7 +105,7 @@ func TestMetaOfTheHop(t *testing.T) {
 					continue
 				}
 				meta, _ := wire.ParseObject(q.Params)
-				got := string(meta.Get("_meta"))
+				got := withoutToken(t, string(meta.Get("_meta")))
 				want := `{"keep":1}`
 				if era == upstreamtest.Modern {
 					want = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"client","version":"7"},"io.modelcontextprotocol/logLevel":"debug","keep":1,"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}`

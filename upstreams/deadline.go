@@ -15,7 +15,7 @@ func lateIdle(d time.Duration) error {
 }
 
 func lateCeiling(d time.Duration) error {
-	return &lateError{fmt.Sprintf("no answer within %v (limits.call_ceiling)", d)}
+	return &lateError{fmt.Sprintf("no answer within %v (call_ceiling)", d)}
 }
 
 func lateConnect(d time.Duration) error {

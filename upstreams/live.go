@@ -245,6 +245,9 @@ func request(c *Call, id int64, version string, info json.RawMessage) (body []by
 	if token = wire.Meta(c.Params, wire.MetaProgressToken); token != nil {
 		token = bytes.Clone(token)
 		set[wire.MetaProgressToken] = num
+	} else if c.Method == "tools/call" {
+		// Nobody wants to see it, but it says that a long call lives.
+		set[wire.MetaProgressToken] = num
 	}
 	if wire.Modern(version) {
 		if c.ClientInfo != nil {

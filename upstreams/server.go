@@ -113,6 +113,9 @@ func (s *server) timing() timing {
 	if s.cfg.CallTimeout > 0 {
 		t.idle = s.cfg.CallTimeout
 	}
+	if s.cfg.CallCeiling > 0 {
+		t.ceiling = s.cfg.CallCeiling
+	}
 	t.ceiling = max(t.ceiling, t.idle)
 	return t
 }

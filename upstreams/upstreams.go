@@ -135,4 +135,11 @@ func (e *CallError) Error() string {
 	return s
 }
 
-func (e *CallError) Unwrap() error { return e.Err }
+// Unwrap gives the cause, unless that is a JSON-RPC error: what stands in a
+// chain as one is the server's own answer, and this is not.
+func (e *CallError) Unwrap() error {
+	if _, ok := wire.AsError(e.Err); ok {
+		return nil
+	}
+	return e.Err
+}
