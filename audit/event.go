@@ -12,6 +12,8 @@ type Event struct {
 	Time       time.Time       `json:"time"`
 	ID         string          `json:"id"`                 // of this event
 	User       string          `json:"user"`               // principal id
+	Email      string          `json:"email,omitempty"`    // of a person
+	Groups     []string        `json:"groups,omitempty"`   // of the user, at the time
 	Client     string          `json:"client,omitempty"`   // clientInfo name/version as the client said
 	Session    string          `json:"session,omitempty"`  // hash of the 2025 session id
 	Mode       string          `json:"mode"`               // "direct", "code"
@@ -20,9 +22,13 @@ type Event struct {
 	Server     string          `json:"server"`             // server id
 	Capability string          `json:"capability"`         // original tool or prompt name, or resource URI
 	Class      string          `json:"class,omitempty"`    // read, write, destructive
+	Taints     []string        `json:"taints,omitempty"`   // what the session had read before, where the decision depended on it
+	Labels     []string        `json:"labels,omitempty"`   // of the tool: private, untrusted, external
 	Decision   string          `json:"decision,omitempty"` // allow, deny, approve
+	Would      string          `json:"would,omitempty"`    // what Decision had been, if the guard did not only observe
 	Rule       string          `json:"rule,omitempty"`     // rule name or preset that decided
 	Approval   string          `json:"approval,omitempty"` // id of the approval record
+	Filters    []string        `json:"filters,omitempty"`  // what filters found, without saying it
 	Status     string          `json:"status"`             // ok, tool_error, error, denied, pending, unknown
 	Error      string          `json:"error,omitempty"`    // short, bounded, redacted
 	Duration   float64         `json:"duration_ms"`

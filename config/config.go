@@ -18,6 +18,9 @@ type Config struct {
 	// secret can be guessed, so it does not print itself either.
 	sources map[string]Secret
 
+	// places are where the values stand in the file, by path.
+	places map[string]position
+
 	Name    string            `yaml:"name"`    // shown on the home page and to clients
 	Listen  string            `yaml:"listen"`  // host:port of the HTTP listener
 	URL     string            `yaml:"url"`     // public origin of the portal, e.g. https://portal.example.com
@@ -142,6 +145,8 @@ type Server struct {
 	CallCeiling    time.Duration `yaml:"call_ceiling"`    // longest time of a call, default limits.call_ceiling
 
 	TrustAnnotations bool                  `yaml:"trust_annotations"` // its hints may loosen the guard
+	Labels           []string              `yaml:"labels"`            // what flows through it: "private", "untrusted", "external"; [] says none of them; absent: guard.unlabelled
+	Pin              string                `yaml:"pin"`               // what a changed definition of a tool does: "off", "warn", "review"; default guard.pin
 	Groups           []string              `yaml:"groups"`            // who may use it; empty: everyone signed in
 	DefaultDisabled  bool                  `yaml:"default_disabled"`  // only tools listed below with enabled: true
 	Tools            map[string]ServerTool `yaml:"tools"`             // by original tool name
@@ -196,7 +201,8 @@ func (s Server) HasPrefix() bool { return s.Prefix == nil || *s.Prefix }
 // ServerTool is what the admin says about one tool of a server.
 type ServerTool struct {
 	Enabled *bool    `yaml:"enabled"` // default true, with default_disabled false
-	Class   string   `yaml:"class"`   // "read", "write", "destructive": overrides every other source
+	Class   string   `yaml:"class"`   // "read", "write", "destructive": overrides every other source; "external" is a write that leaves the company
+	Labels  []string `yaml:"labels"`  // instead of those of the server: "private", "untrusted", "external"; [] says none of them
 	Groups  []string `yaml:"groups"`  // who may use it, besides the server's groups
 }
 
@@ -204,22 +210,67 @@ type ServerTool struct {
 // wins; what no rule matches falls to the preset.
 type Guard struct {
 	Preset          string        `yaml:"preset"`           // "careful" (default), "read-only", "open"
+	Observe         bool          `yaml:"observe"`          // only log what rules and filters would do; every call runs
 	Rules           []Rule        `yaml:"rules"`            // tried in order, the first that matches decides
+	Unlabelled      []string      `yaml:"unlabelled"`       // what servers without labels of their own have, default private untrusted (both)
+	Filters         []Filter      `yaml:"filters"`          // look into arguments and results
+	Pin             string        `yaml:"pin"`              // what a changed definition of a tool does: "off" (default), "warn", "review"
+	Webhook         Webhook       `yaml:"webhook"`          // told of approvals that wait
 	ApprovalExpires time.Duration `yaml:"approval_expires"` // how long an approval may be answered and then used, default 15m
 	AskTimeout      time.Duration `yaml:"ask_timeout"`      // how long a call waits for the person in the client, default 5m
 }
 
 // Rule matches calls. Empty lists match everything.
 type Rule struct {
-	Name    string   `yaml:"name"`    // shown where the rule decided; default its number
-	Servers []string `yaml:"servers"` // server id globs
-	Tools   []string `yaml:"tools"`   // original tool name globs
-	Class   []string `yaml:"class"`   // classes of the tool: read, write, destructive
-	Groups  []string `yaml:"groups"`  // of the caller; one is enough
-	Users   []string `yaml:"users"`   // principals, e.g. svc:ci-deploy
-	Mode    []string `yaml:"mode"`    // "direct", "code"
-	Action  string   `yaml:"action"`  // "allow", "deny", "approve"
-	Reason  string   `yaml:"reason"`  // told to the agent when refused or asked
+	Name      string    `yaml:"name"`      // shown where the rule decided; default its number
+	Servers   []string  `yaml:"servers"`   // server id globs
+	Tools     []string  `yaml:"tools"`     // original tool name globs
+	Class     []string  `yaml:"class"`     // classes of the tool: read, write, destructive; external: whatever else it is, it sends data out
+	Groups    []string  `yaml:"groups"`    // of the caller; one is enough
+	Users     []string  `yaml:"users"`     // principals, e.g. svc:ci-deploy
+	Client    []string  `yaml:"client"`    // globs on name/version, as the client says of itself
+	Mode      []string  `yaml:"mode"`      // "direct", "code"
+	When      string    `yaml:"when"`      // CEL condition over args, user, tool, server, client, mode and run
+	Action    string    `yaml:"action"`    // "allow", "deny", "approve"
+	Budget    Budget    `yaml:"budget"`    // how much of it; what is beyond is refused
+	Approvers Approvers `yaml:"approvers"` // who answers; default the user whose agent asks
+	Via       string    `yaml:"via"`       // where the answer may come from: "any" (default), "web" (the portal's page), "client" (the client's form)
+	Grant     int       `yaml:"grant"`     // an approver may release up to so many calls of the tool in one run; default 0: one approval, one call
+	Reason    string    `yaml:"reason"`    // told to the agent when refused or asked
+}
+
+// Budget limits the calls that a rule lets through. Zero: no limit.
+type Budget struct {
+	PerMinute int `yaml:"per_minute"` // calls of one user in any minute, on all replicas together
+	PerHour   int `yaml:"per_hour"`   // calls of one user in any hour, on all replicas together
+	PerRun    int `yaml:"per_run"`    // calls of one run of code
+	Items     int `yaml:"items"`      // length of the longest list in the arguments of a call
+}
+
+// Approvers are the people who may answer, by group or one by one.
+type Approvers struct {
+	Groups    []string `yaml:"groups"`    // members of any of them
+	Users     []string `yaml:"users"`     // principal ids or e-mail addresses
+	Requester bool     `yaml:"requester"` // also the user whose agent asks; default false
+}
+
+// Filter looks into what goes to servers and what comes back. All filters that
+// match a call apply, in order.
+type Filter struct {
+	Name    string   `yaml:"name"`    // shown where it acted; default its number
+	Servers []string `yaml:"servers"` // server id globs; empty: all
+	Tools   []string `yaml:"tools"`   // original tool name globs; empty: all, and prompts and resources
+	In      []string `yaml:"in"`      // "arguments", "results"; empty: both
+	Detect  []string `yaml:"detect"`  // "secrets" (tokens and passwords), "keys" (private keys), "cards" (payment cards)
+	Pattern string   `yaml:"pattern"` // a regular expression (RE2) of your own
+	Action  string   `yaml:"action"`  // "block", "redact"
+}
+
+// Webhook is called with a signed message for every approval that is asked for
+// and answered.
+type Webhook struct {
+	URL    Secret `yaml:"url"`    // https://…
+	Secret Secret `yaml:"secret"` // key of the signature (HMAC-SHA256)
 }
 
 // Store is where shared state lives. At most one of Redis and File is set;

@@ -21,6 +21,8 @@ func Defaults() *Config {
 		Servers: map[string]Server{},
 		Guard: Guard{
 			Preset:          "careful",
+			Unlabelled:      []string{"private", "untrusted"},
+			Pin:             "off",
 			ApprovalExpires: 15 * time.Minute,
 			AskTimeout:      5 * time.Minute,
 		},

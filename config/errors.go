@@ -78,3 +78,14 @@ func (es Errors) sorted() Errors {
 	})
 	return slices.Compact(out)
 }
+
+// Fault is an error about a value of a loaded configuration that another room
+// found, such as a condition that does not compile. It stands where the value
+// does; path is the key, e.g. guard.rules[2].when.
+func (c *Config) Fault(path, format string, args ...any) Error {
+	e := Error{File: c.Path, Path: path, Message: fmt.Sprintf(format, args...)}
+	if at, ok := c.places[path]; ok {
+		e.Line, e.Column = at.line, at.column
+	}
+	return e
+}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"regexp"
 	"time"
 )
@@ -35,8 +36,7 @@ const day = 24 * time.Hour
 // limits gives the limit of a key by its path with * for a map key and [] for
 // a list item, e.g. servers.*.transport or guard.rules[].action.
 func limits() map[string]limit {
-	classes := []string{"read", "write", "destructive"}
-	return map[string]limit{
+	all := map[string]limit{
 		"auth.mode":                           {enum: []string{"oidc", "none"}},
 		"auth.groups_claim":                   {pattern: claimPattern, shape: "is not the path of a claim; write a name or names joined by dots, like groups or realm_access.roles"},
 		"auth.clock_skew":                     {longest: 5 * time.Minute},
@@ -62,15 +62,6 @@ func limits() map[string]limit {
 		"servers.*.connect_timeout":           {shortest: time.Millisecond, longest: 10 * time.Minute},
 		"servers.*.call_ceiling":              {shortest: time.Millisecond, longest: day},
 		"servers.*.call_timeout":              {shortest: time.Millisecond, longest: day},
-		"servers.*.tools.*.class":             {enum: classes},
-		"guard.preset":                        {enum: []string{"careful", "read-only", "open"}},
-		"guard.rules[].servers":               {glob: true},
-		"guard.rules[].tools":                 {glob: true},
-		"guard.rules[].class":                 {enum: classes},
-		"guard.rules[].mode":                  {enum: []string{"direct", "code"}},
-		"guard.rules[].action":                {enum: []string{"allow", "deny", "approve"}},
-		"guard.approval_expires":              {shortest: time.Second, longest: 30 * day},
-		"guard.ask_timeout":                   {shortest: time.Second, longest: day},
 		"store.prefix":                        {pattern: prefixPattern, shape: "has a character that is not allowed or is longer than 64; use letters, digits and : . _ - like mcp-portal:"},
 		"code.mode":                           {enum: []string{"opt_in", "off", "default_on", "enforced"}},
 		"code.workers":                        {min: 0, max: 256},
@@ -109,4 +100,6 @@ func limits() map[string]limit {
 		"servers.*.auth.catalog":              {enum: []string{"user", "shared"}},
 		"servers.*.auth.subject":              {enum: []string{"access_token", "id_token"}},
 	}
+	maps.Copy(all, guardLimits())
+	return all
 }

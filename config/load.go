@@ -77,7 +77,7 @@ func parse(path string, data []byte, env func(string) (string, bool)) (*Config, 
 	for _, w := range v.warnings.sorted() {
 		c.Warnings = append(c.Warnings, w.Error())
 	}
-	c.sources = d.sources
+	c.sources, c.places = d.sources, d.values
 	derive(c)
 	for id, s := range maps.Clone(c.Servers) {
 		if s.Dir != "" && !filepath.IsAbs(s.Dir) {

@@ -212,36 +212,6 @@ func (v *validator) toolGlob(path, glob string) {
 	}
 }
 
-func (v *validator) guard() {
-	g := v.c.Guard
-	names := map[string]int{}
-	for i, r := range g.Rules {
-		base := fmt.Sprintf("guard.rules[%d]", i)
-		if v.isBroken(base) {
-			continue
-		}
-		if r.Action == "" {
-			v.report(base+".action", "is required; write allow, deny or approve")
-		}
-		if first, dup := names[r.Name]; dup && r.Name != "" {
-			v.report(base+".name", "%s is already the name of guard.rules[%d]; give each rule its own", quote(r.Name), first)
-		} else {
-			names[r.Name] = i
-		}
-		for j, s := range r.Servers {
-			if path := fmt.Sprintf("%s.servers[%d]", base, j); !hasGlob(s) && !v.isBroken(path) {
-				v.serverRef(path, s)
-			}
-		}
-		if len(r.Servers)+len(r.Tools)+len(r.Class)+len(r.Groups)+len(r.Users)+len(r.Mode) == 0 && i < len(g.Rules)-1 {
-			v.warn(base, "this rule matches every call, so the rules after it are never reached")
-		}
-	}
-	if g.AskTimeout > g.ApprovalExpires && !v.isBroken("guard.approval_expires") {
-		v.report("guard.ask_timeout", "%s is longer than guard.approval_expires (%s); shorten it or raise the other", short(g.AskTimeout), short(g.ApprovalExpires))
-	}
-}
-
 func (v *validator) store() {
 	s := v.c.Store
 	if v.has("store.redis") && v.has("store.file") {

@@ -114,6 +114,9 @@ func (g *Gateway) obtain(ctx context.Context, p *passage, a *writeguard.Approval
 		return nil, g.denied(a)
 	}
 	form := p.req.takesForm(a)
+	if a.From == "client" && !form {
+		return nil, &refusal{status: "denied", approval: a, message: fmt.Sprintf("Refused: %s on server %s is approved in the client only (%s), and this client cannot ask its user: it does not declare elicitation, or the arguments are too long for a form. Nothing was sent.", a.Tool, a.Server, a.Rule)}
+	}
 	if p.req.modern && form && p.mode == writeguard.Direct {
 		return g.obtainModern(ctx, p, a)
 	}
@@ -126,11 +129,12 @@ func (g *Gateway) obtain(ctx context.Context, p *passage, a *writeguard.Approval
 	return nil, g.pending(a)
 }
 
-// takesForm reports whether the client can show the whole question. What does
-// not fit into a form is only asked on the page, which shows all of it.
+// takesForm reports whether the client can show the whole question, and its
+// user may answer it there. What does not fit into a form is only asked on the
+// page, which shows all of it.
 func (r *request) takesForm(a *writeguard.Approval) bool {
 	form, _ := r.elicits()
-	return form && writeguard.Fits(a)
+	return form && writeguard.Fits(a) && a.From != "web" && a.OwnedBy(r.who) && a.MayDecide(r.who)
 }
 
 // obtainLegacy asks by elicitation while the call waits. The web page may
@@ -196,7 +200,7 @@ func (g *Gateway) decideByAnswer(ctx context.Context, p *passage, a *writeguard.
 	}
 	// Somebody else may have been a moment faster, on the page or in an equal
 	// call: then the record says what counts.
-	if err := g.approvals.Decide(ctx, a.ID, p.req.who, yes, writeguard.ViaElicitation, reason); err != nil && !errors.Is(err, writeguard.ErrClosed) {
+	if err := g.approvals.Decide(ctx, a.ID, writeguard.Answer{By: p.req.who, Approve: yes, Via: writeguard.ViaElicitation, Note: reason}); err != nil && !errors.Is(err, writeguard.ErrClosed) {
 		return fmt.Errorf("record the decision on approval %s: %w", a.ID, err)
 	}
 	return nil
@@ -224,7 +228,11 @@ func (g *Gateway) approvalURL(a *writeguard.Approval) string {
 }
 
 func (g *Gateway) denied(a *writeguard.Approval) error {
-	text := fmt.Sprintf("Denied: the user said no to %s on server %s. Nothing was changed.", a.Tool, a.Server)
+	who := "the user"
+	if a.DecidedBy != a.User {
+		who = writeguard.Visible(bounded(a.DeciderName, 100))
+	}
+	text := fmt.Sprintf("Denied: %s said no to %s on server %s. Nothing was changed.", who, a.Tool, a.Server)
 	if a.Note != "" {
 		text += " Their reason: " + bounded(a.Note, 300) + "."
 	}
@@ -233,8 +241,8 @@ func (g *Gateway) denied(a *writeguard.Approval) error {
 
 func (g *Gateway) pending(a *writeguard.Approval) error {
 	return &refusal{status: "pending", approval: a, message: fmt.Sprintf(
-		"Approval needed: %s on server %s is %s and was not run. Ask the user to open %s and approve it (before %s). Then make exactly the same call again.",
-		a.Tool, a.Server, describeClass(a.Class), g.approvalURL(a), a.Expires.UTC().Format("15:04 MST"))}
+		"Approval needed: %s on server %s is %s and was not run. %s %s and approve it (before %s). Then make exactly the same call again.",
+		a.Tool, a.Server, describeClass(a.Class), whoIsAsked(a), g.approvalURL(a), a.Expires.UTC().Format("15:04 MST"))}
 }
 
 func describeClass(c writeguard.Class) string {

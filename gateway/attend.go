@@ -17,12 +17,9 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 	for {
 		list, idle, changed := x.waits()
 		logins := x.signIns()
-		form := true
+		form := r.takesForms(list)
 		if _, byURL := r.elicits(); len(logins) > 0 && !byURL {
 			form = false
-		}
-		for _, a := range list {
-			form = form && r.takesForm(a)
 		}
 		var quiet <-chan time.Time
 		switch {
@@ -100,6 +97,16 @@ func restarting(stopped <-chan struct{}, canLeave bool) <-chan struct{} {
 		return stopped
 	}
 	return nil
+}
+
+// takesForms reports whether the client can put all of the questions.
+func (r *request) takesForms(list map[string]*writeguard.Approval) bool {
+	for _, a := range list {
+		if !r.takesForm(a) {
+			return false
+		}
+	}
+	return true
 }
 
 // either is closed when one of two channels is.

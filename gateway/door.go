@@ -25,7 +25,9 @@ type passage struct {
 	req  *request
 	mode writeguard.Mode
 	run  string // run id when mode is Code
-	ask  asker  // nil: not during the call
+	// before are the calls of that run before this one.
+	before writeguard.Facts
+	ask    asker // nil: not during the call
 	// wait, in code, waits for a decision while the run is paused.
 	wait func(context.Context, *writeguard.Approval) (*writeguard.Approval, error)
 	// waitLogin is the same for a sign-in at a server.
@@ -81,9 +83,14 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 	if _, err := wire.ParseObject(args); err != nil {
 		return nil, &refusal{status: "denied", message: fmt.Sprintf("The arguments of %s must be a JSON object. Nothing was sent. See its parameters with portal_query_tools {\"names\":[%q],\"detail\":\"full\"}.", t.Outward, t.Outward)}
 	}
+	args, err := g.filterArguments(p, t.Server, t.Name, args, ev)
+	if err != nil {
+		return nil, err
+	}
 	call := p.call(t, args)
+	call.Facts = g.facts(ctx, p, ev)
 	d := p.req.set.policy.Decide(call)
-	ev.Class, ev.Decision, ev.Rule = string(d.Class), string(d.Action), d.Rule
+	g.noteDecision(p, d, ev)
 	out := forwardParams(params, "name", t.Name)
 	if params.Get("arguments") != nil {
 		// Once, should the client have sent the member twice: what was judged
@@ -103,16 +110,19 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 		// for more input: this is the same call going on.
 		ev.Approval, x.approval = resumed.Approval, resumed.Approval
 		x.params = resumed.params(out, taskSupport(t.Raw))
-		return g.exchange(ctx, p, x)
+		return g.release(ctx, p, x, d.Labels, ev)
 	}
 	switch d.Action {
 	case writeguard.Allow:
 		if isOurState(p.state) {
 			x.params = out.Without("requestState", "inputResponses")
 		}
-		return g.exchange(ctx, p, x)
+		if err := g.countedCall(ctx, p, d, call); err != nil {
+			return nil, err
+		}
+		return g.release(ctx, p, x, d.Labels, ev)
 	case writeguard.Approve:
-		if p.req.who.Kind == auth.KindService {
+		if p.req.who.Kind == auth.KindService && !d.AskOthers() {
 			// Its client would only answer for itself.
 			return nil, &refusal{status: "denied", message: fmt.Sprintf("Refused: %s on server %s needs a person's approval (%s), and a service token is no person. Nothing was sent. Ask the administrator for a guard rule that allows it.", t.Name, t.Server, d.Rule)}
 		}
@@ -120,7 +130,7 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 			return nil, err
 		}
 		x.params = approvedParams(out, taskSupport(t.Raw))
-		return g.exchange(ctx, p, x)
+		return g.release(ctx, p, x, d.Labels, ev)
 	}
 	return nil, refusedBy(d)
 }
@@ -142,6 +152,16 @@ func (p *passage) call(t *registry.Tool, args json.RawMessage) writeguard.Call {
 // approved gets a person's yes for a call and uses it up; the id is that of the
 // approval. Nothing was sent when it returns an error.
 func (g *Gateway) approved(ctx context.Context, p *passage, t *registry.Tool, call writeguard.Call, d writeguard.Decision, ev *audit.Event) (string, error) {
+	if err := g.room(ctx, p, d, call); err != nil {
+		return "", err
+	}
+	switch id, err := g.approvals.UseGrant(ctx, call, d); {
+	case err != nil:
+		return "", fmt.Errorf("%s on server %s (nothing was sent): %w", call.Tool, call.Server, err)
+	case id != "":
+		ev.Approval = id
+		return id, g.countedCall(ctx, p, d, call)
+	}
 	for try := 1; ; try++ {
 		a, err := g.approvals.Request(ctx, call, d)
 		if err != nil {
@@ -150,7 +170,10 @@ func (g *Gateway) approved(ctx context.Context, p *passage, t *registry.Tool, ca
 		ev.Approval = a.ID
 		a, err = g.obtain(ctx, p, a)
 		if err == nil {
-			if err := g.stillHolds(ctx, p, t, call); err != nil {
+			if err := g.stillHolds(ctx, p, t, call, a); err != nil {
+				return "", err
+			}
+			if err := g.countedCall(ctx, p, d, call); err != nil {
 				return "", err
 			}
 			err = g.approvals.Consume(ctx, a)
@@ -171,7 +194,7 @@ func (g *Gateway) approved(ctx context.Context, p *passage, t *registry.Tool, ca
 // stillHolds judges a call again under the configuration of this moment: the
 // person may have taken their time, and what the administrator has changed
 // meanwhile counts.
-func (g *Gateway) stillHolds(ctx context.Context, p *passage, t *registry.Tool, call writeguard.Call) error {
+func (g *Gateway) stillHolds(ctx context.Context, p *passage, t *registry.Tool, call writeguard.Call, a *writeguard.Approval) error {
 	now := g.settings()
 	if now == p.req.set {
 		return nil
@@ -186,8 +209,11 @@ func (g *Gateway) stillHolds(ctx context.Context, p *passage, t *registry.Tool, 
 		return changed
 	}
 	call.Description, call.Annotations = present.Description, present.Annotations
-	if d := now.policy.Decide(call); d.Action == writeguard.Deny {
+	switch d := now.policy.Decide(call); {
+	case d.Action == writeguard.Deny:
 		return refusedBy(d)
+	case d.Action == writeguard.Approve && !a.SameTerms(d.Terms):
+		return &refusal{status: "denied", message: fmt.Sprintf("Refused: the administrator changed who approves %s on server %s while the approval was open. Nothing was sent. Make the same call again to ask those who may.", t.Name, t.Server)}
 	}
 	return nil
 }
@@ -201,7 +227,7 @@ func (g *Gateway) guardedParked(ctx context.Context, p *passage, x crossing, d w
 	}
 	ev.Approval, x.approval = approval, approval
 	if d.Action == writeguard.Allow || d.Action == writeguard.Approve && approval != "" {
-		return g.exchange(ctx, p, x)
+		return g.release(ctx, p, x, d.Labels, ev)
 	}
 	g.parked.drop(ctx, p, x, errors.New("policy does not allow the call any more"))
 	return nil, &upstreams.CallError{Server: x.server, Tool: x.name, Sent: true, Problem: upstreams.Problem{Kind: upstreams.KindCancelled,
@@ -257,7 +283,7 @@ func (g *Gateway) relay(ctx context.Context, p *passage, x crossing) (json.RawMe
 	if p.req.view.off[x.server] || !p.req.set.access.CanServer(p.req.who, x.server) {
 		err = wire.Errorf(wire.CodeInvalidParams, "unknown: %s", bounded(x.name, 120))
 	} else {
-		result, err = g.relayRounds(ctx, p, x)
+		result, err = g.relayRounds(ctx, p, x, &ev)
 	}
 	g.record(ctx, ev, start, result, err)
 	if err == nil {
@@ -267,9 +293,16 @@ func (g *Gateway) relay(ctx context.Context, p *passage, x crossing) (json.RawMe
 }
 
 // relayRounds is the part of guarded that relay needs, too.
-func (g *Gateway) relayRounds(ctx context.Context, p *passage, x crossing) (json.RawMessage, error) {
+func (g *Gateway) relayRounds(ctx context.Context, p *passage, x crossing, ev *audit.Event) (json.RawMessage, error) {
+	params, err := g.filterArguments(p, x.server, "", x.params.Bytes(), ev)
+	if err != nil {
+		return nil, err
+	}
+	if x.params, err = wire.ParseObject(params); err != nil {
+		return nil, err
+	}
 	if !inRounds(x.method) {
-		return g.sendSignedIn(ctx, p, x)
+		return g.release(ctx, p, x, p.labels(x.server), ev)
 	}
 	resumed, err := g.continuation(ctx, p, x)
 	switch {
@@ -280,7 +313,7 @@ func (g *Gateway) relayRounds(ctx context.Context, p *passage, x crossing) (json
 	case isOurState(p.state):
 		x.params = x.params.Without("requestState", "inputResponses")
 	}
-	return g.exchange(ctx, p, x)
+	return g.release(ctx, p, x, p.labels(x.server), ev)
 }
 
 // watch is the door for what a caller wants to hear outside its calls: updated
@@ -304,7 +337,7 @@ func (g *Gateway) watch(ctx context.Context, r *request, server string, w upstre
 
 // event begins an audit line.
 func (g *Gateway) event(p *passage, x crossing, in int) audit.Event {
-	ev := audit.Event{ID: randomID(), User: p.req.who.ID, Client: p.req.client, Mode: string(p.mode), Run: p.run,
+	ev := audit.Event{ID: randomID(), User: p.req.who.ID, Email: p.req.who.Email, Groups: p.req.who.Groups, Client: p.req.client, Mode: string(p.mode), Run: p.run,
 		Method: x.method, Server: x.server, Capability: x.name, BytesIn: in}
 	if p.req.sess != nil {
 		ev.Session = shortHash(p.req.sess.key)

@@ -137,6 +137,8 @@ type host struct {
 	g   *Gateway
 	req *request
 	run *run // nil: calls are not possible
+	// before is what the run called before this call.
+	before writeguard.Facts
 }
 
 // Call lets a script call a tool, through the door.
@@ -153,7 +155,7 @@ func (h *host) Call(ctx context.Context, c codemode.HostCall) (json.RawMessage, 
 		return nil, &codemode.HostError{Code: "denied", Message: "This code can only look at the catalogue. Call tools with " + toolExecuteCode + "."}
 	}
 	params := wire.Object{{Key: "name", Value: wire.Quote(t.Outward)}, {Key: "arguments", Value: c.Arguments}}
-	p := &passage{req: h.req, mode: writeguard.Code, run: h.run.id, wait: h.run.waitFor, waitLogin: h.run.waitForLogin, sending: h.run.sending}
+	p := &passage{req: h.req, mode: writeguard.Code, run: h.run.id, before: h.before, wait: h.run.waitFor, waitLogin: h.run.waitForLogin, sending: h.run.sending}
 	result, err := h.g.callTool(ctx, p, t, params)
 	if err != nil {
 		return nil, h.hostError(err)

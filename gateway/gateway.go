@@ -70,6 +70,8 @@ type Gateway struct {
 	listeners *listeners
 	bus       *bus
 	approvals *writeguard.Approvals
+	budgets   *writeguard.Budgets
+	taints    *writeguard.Taints
 	runs      *runs
 	answers   answers
 	urls      urls
@@ -120,6 +122,8 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 		},
 		tell: g.tellEnded}
 	g.approvals = writeguard.NewApprovals(opt.Store, opt.Log, writeguard.Options{Expires: opt.Config.Guard.ApprovalExpires, Now: opt.Now})
+	g.budgets = writeguard.NewBudgets(opt.Store, opt.Now)
+	g.taints = writeguard.NewTaints(opt.Store, opt.Log, opt.Now)
 	g.load = newLoad(opt.Config.Limits)
 	g.bus = newBus(ctx, opt.Store, opt.Log)
 	g.bus.handle("answer", func(n note) {
@@ -176,6 +180,9 @@ func (g *Gateway) SetConfig(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	if policy.Observes() {
+		g.log.Warn("THE GUARD ONLY OBSERVES: rules and filters stop nothing, every call runs. Remove guard.observe to enforce them")
+	}
 	g.policy.Store(&settings{cfg: cfg, policy: policy, access: auth.NewAccess(cfg)})
 	if g.listeners != nil { // not while New sets up
 		g.approvals.SetExpires(cfg.Guard.ApprovalExpires)
@@ -217,6 +224,7 @@ func (g *Gateway) sweep(ctx context.Context) {
 				// It may have lost everything: what this process knows goes back.
 				g.sessions.storeBack()
 				g.opt.Registry.StoreAgain()
+				g.taints.Flush(ctx)
 			}
 			if away = now; !away {
 				g.sessions.sweep(ctx)

@@ -42,7 +42,8 @@ func (g *Gateway) goOn(ctx context.Context, r *request, x *run) (json.RawMessage
 	defer deadline.Stop()
 	for {
 		list, _, changed := x.waits()
-		if form, byURL := r.elicits(); len(list) == 0 && (len(x.signIns()) == 0 || byURL && (r.ask != nil || r.modern)) || len(list) > 0 && form && (r.ask != nil || r.modern) {
+		_, byURL := r.elicits()
+		if form := r.takesForms(list); len(list) == 0 && (len(x.signIns()) == 0 || byURL && (r.ask != nil || r.modern)) || len(list) > 0 && form && (r.ask != nil || r.modern) {
 			break
 		}
 		select {

@@ -132,10 +132,10 @@ func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessa
 	if before.Tool == "" {
 		x.made[i].Tool = hc.Tool
 		if t, ok := c.req.view.tool(hc.Tool); ok {
-			x.made[i].Class = c.req.set.policy.Decide(writeguard.Call{Principal: c.req.who, Client: c.req.client, Mode: writeguard.Code, Run: x.id, Server: t.Server, Tool: t.Name,
-				Description: t.Description, Annotations: t.Annotations, Arguments: hc.Arguments}).Class
+			x.made[i].Class = c.req.set.policy.Classify(writeguard.Call{Server: t.Server, Tool: t.Name, Description: t.Description, Annotations: t.Annotations}).Class
 		}
 	}
+	facts := callsBefore(x.made, i)
 	x.mu.Unlock()
 	if err := unknownBefore(hc, before); err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessa
 	x.busy++
 	x.made[i].Status = notSent
 	x.mu.Unlock()
-	h := &host{g: c.g, req: x.request(ctx), run: x}
+	h := &host{g: c.g, req: x.request(ctx), run: x, before: facts}
 	res, err := h.Call(context.WithValue(ctx, madeKey{}, i), hc)
 	x.mu.Lock()
 	x.busy--
@@ -172,6 +172,19 @@ func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessa
 }
 
 const inFlight = "in_flight"
+
+// callsBefore counts what a run called before its call i: by its place in the
+// script, which a repeated run does not change. A call that is begun but not
+// known yet counts as one of the same tool.
+func callsBefore(made []madeCall, i int) writeguard.Facts {
+	f := writeguard.Facts{Calls: i}
+	for _, m := range made[:i] {
+		if m.Tool == made[i].Tool || m.Tool == "" {
+			f.ToolCalls++
+		}
+	}
+	return f
+}
 
 // unknownBefore refuses to send a call again that an earlier life of the run may
 // have sent and whose answer is not in the recording. Reads do no harm twice.

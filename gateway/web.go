@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -105,6 +107,9 @@ func (g *Gateway) frame(who *auth.Principal, csrf string) pages.Frame {
 	if set.cfg.Auth.Mode == "none" {
 		f.Warnings = append(f.Warnings, "Development mode: no sign-in. Everyone on this machine is "+set.cfg.Auth.DevUser+".")
 	}
+	if set.policy.Observes() {
+		f.Warnings = append(f.Warnings, "The guard only observes (guard.observe): it logs what rules and filters would do, and every call runs.")
+	}
 	if st := g.opt.Store.Status(); st.Degraded {
 		f.Warnings = append(f.Warnings, "The store ("+st.Backend+") cannot be reached: nothing can be approved until it is back.")
 	}
@@ -199,15 +204,20 @@ func (g *Gateway) approvalsPage(w http.ResponseWriter, r *http.Request, v visito
 		d.Problem = "The store cannot be reached, so this list is not known. Try again shortly."
 	}
 	d.Approvals = list
+	if d.Others, err = g.approvals.ListOthers(r.Context(), v.who); err != nil {
+		g.log.Warn("approvals of others could not be listed", "error", err)
+		d.Problem = "The store cannot be reached, so this list is not known. Try again shortly."
+	}
 	g.show(g.pages.Approvals(w, d))
 }
 
-// ownApproval reads an approval of the person, or answers with why not. An
-// approval of another user is not found.
-func (g *Gateway) ownApproval(w http.ResponseWriter, r *http.Request, v visitor) *writeguard.Approval {
+// seenApproval reads an approval that the person may see, or answers with why
+// not. An approval of another user is not found, unless a rule names the person
+// as one who approves.
+func (g *Gateway) seenApproval(w http.ResponseWriter, r *http.Request, v visitor) *writeguard.Approval {
 	a, err := g.approvals.Get(r.Context(), chi.URLParam(r, "id"))
 	switch {
-	case err == nil && a.OwnedBy(v.who):
+	case err == nil && a.MaySee(v.who):
 		return a
 	case err == nil || errors.Is(err, writeguard.ErrNotFound):
 		g.message(w, v, http.StatusNotFound, "No such request", "This request is not open for you: it may have expired, or belong to another account. You are signed in as "+v.who.Name+".")
@@ -218,36 +228,66 @@ func (g *Gateway) ownApproval(w http.ResponseWriter, r *http.Request, v visitor)
 	return nil
 }
 
+// approvalData is the page of an approval as the person sees it.
+func (g *Gateway) approvalData(v visitor, a *writeguard.Approval) pages.ApprovalData {
+	d := pages.ApprovalData{Frame: g.frame(v.who, v.csrf), Approval: a, Foreign: !a.OwnedBy(v.who)}
+	if a.MayDecide(v.who) && a.From != "client" {
+		d.Action = "/approvals/" + a.ID
+	}
+	return d
+}
+
 func (g *Gateway) approvalPage(w http.ResponseWriter, r *http.Request, v visitor) {
-	if a := g.ownApproval(w, r, v); a != nil {
-		g.show(g.pages.Approval(w, pages.ApprovalData{Frame: g.frame(v.who, v.csrf), Approval: a, Action: "/approvals/" + a.ID}))
+	if a := g.seenApproval(w, r, v); a != nil {
+		g.show(g.pages.Approval(w, g.approvalData(v, a)))
 	}
 }
 
 func (g *Gateway) decideForm(w http.ResponseWriter, r *http.Request, v visitor) {
-	a := g.ownApproval(w, r, v)
+	a := g.seenApproval(w, r, v)
 	if a == nil {
 		return
 	}
-	decision := r.PostFormValue("decision")
-	if decision != "approve" && decision != "deny" {
+	answer := writeguard.Answer{By: v.who, Via: writeguard.ViaWeb, Note: bounded(r.PostFormValue("note"), 500)}
+	problem := ""
+	switch r.PostFormValue("decision") {
+	case "approve":
+		answer.Approve = true
+	case "grant":
+		n, err := strconv.Atoi(r.PostFormValue("calls"))
+		if err != nil || n < 1 || n > a.GrantMax {
+			problem = fmt.Sprintf("Nothing was decided: the number of calls must be from 1 to %d.", a.GrantMax)
+		}
+		answer.Approve, answer.Grant = true, n
+	case "deny":
+	default:
 		g.message(w, v, http.StatusBadRequest, "Not understood", "The form had no decision. Open the page again.")
 		return
 	}
-	if err := g.approvals.Decide(r.Context(), a.ID, v.who, decision == "approve", writeguard.ViaWeb, bounded(r.PostFormValue("note"), 500)); err != nil {
-		problem := "The decision could not be saved. Try again."
-		if errors.Is(err, writeguard.ErrClosed) {
+	if problem == "" {
+		err := g.approvals.Decide(r.Context(), a.ID, answer)
+		switch {
+		case err == nil:
+			http.Redirect(w, r, "/approvals/"+a.ID, http.StatusSeeOther)
+			return
+		case errors.Is(err, writeguard.ErrClosed):
 			problem = "This request was already answered or has expired."
-		} else {
+		case errors.Is(err, writeguard.ErrNotYours):
+			problem = "This request is not yours to answer: ask " + a.Who() + "."
+			if a.From == "client" {
+				problem = "This request is answered in the client that asks, not here."
+			}
+		default:
+			problem = "The decision could not be saved. Try again."
 			g.log.Warn("a decision could not be saved", "approval", a.ID, "error", err)
 		}
-		if now, err := g.approvals.Get(r.Context(), a.ID); err == nil {
-			a = now
-		}
-		g.show(g.pages.Approval(w, pages.ApprovalData{Frame: g.frame(v.who, v.csrf), Approval: a, Action: "/approvals/" + a.ID, Problem: problem}))
-		return
 	}
-	http.Redirect(w, r, "/approvals/"+a.ID, http.StatusSeeOther)
+	if now, err := g.approvals.Get(r.Context(), a.ID); err == nil {
+		a = now
+	}
+	d := g.approvalData(v, a)
+	d.Problem = problem
+	g.show(g.pages.Approval(w, d))
 }
 
 // healthz says that the process serves.
@@ -300,6 +340,7 @@ func (g *Gateway) status(w http.ResponseWriter, r *http.Request) {
 		"store": g.opt.Store.Status(), "audit": g.opt.Audit.Status(), "auth": g.opt.Auth.Status(),
 		"catalogue_cache": g.opt.Registry.Cache(), "sandbox": g.opt.Runner.Status(),
 		"servers": g.opt.Upstreams.Statuses(), "warnings": warnings, "tools": tools, "snapshot": snap.Version,
+		"guard":   g.guardStatus(set),
 		"process": readProcess(), "sessions": g.sessions.count(), "requests": g.calls.count(), "streams": g.listeners.count(), "runs": all, "runs_paused": paused,
 	}, "", "  ")
 	if err != nil {

@@ -10,11 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"regexp"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/auth"
+	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/wire"
 )
@@ -39,8 +42,9 @@ const (
 // Errors of Approvals. Each is wrapped with what was being done.
 var (
 	ErrNotFound = errors.New("there is no such approval")
-	ErrNotYours = errors.New("the approval belongs to another user")
-	ErrClosed   = errors.New("the approval is not open any more")          // Decide: answered, used or expired
+	ErrNotYours = errors.New("the approval is not yours to answer")
+	ErrClosed   = errors.New("the approval is not open any more") // Decide: answered, used or expired
+	ErrGrant    = errors.New("that many calls cannot be approved at once")
 	ErrUnusable = errors.New("the approval does not release this call")    // Consume: not approved, used or expired
 	ErrTooMany  = errors.New("too many calls wait for this user's answer") // Request
 	ErrTooLarge = errors.New("the arguments are too large to be approved") // Request
@@ -71,6 +75,12 @@ type Approval struct {
 	Via       string          `json:"via,omitempty"`  // ViaElicitation, ViaWeb
 	Note      string          `json:"note,omitempty"` // what the person said, or why it counts as no
 	UsedAt    time.Time       `json:"used_at,omitzero"`
+
+	Approvers   *config.Approvers `json:"approvers,omitempty"`    // nil: the user answers
+	From        string            `json:"from,omitempty"`         // "web" or "client" only; empty: either
+	GrantMax    int               `json:"grant_max,omitempty"`    // most calls of the run that the approver may release
+	Granted     int               `json:"granted,omitempty"`      // how many the approver did release; 0: this one
+	DeciderName string            `json:"decider_name,omitempty"` // of DecidedBy, for display
 }
 
 // Covers reports whether the approval is for exactly this call: same user,
@@ -81,8 +91,46 @@ func (a *Approval) Covers(c Call) bool {
 		a.Server == c.Server && a.Tool == c.Tool && a.Hash == HashArguments(canonical)
 }
 
-// OwnedBy reports whether the principal may see and answer the approval.
+// OwnedBy reports whether the call is one of the principal's own.
 func (a *Approval) OwnedBy(p *auth.Principal) bool { return p != nil && p.ID != "" && p.ID == a.User }
+
+// MayDecide reports whether the principal may answer: the user whose agent
+// asks or, where the rule names approvers, one of these. Machines never.
+func (a *Approval) MayDecide(p *auth.Principal) bool {
+	switch {
+	case p == nil || p.ID == "" || p.Kind == auth.KindService:
+		return false
+	case a.Approvers == nil:
+		return a.OwnedBy(p)
+	case a.OwnedBy(p):
+		return a.Approvers.Requester
+	}
+	return p.InGroup(a.Approvers.Groups...) || isOneOf(a.Approvers.Users, p)
+}
+
+// MaySee reports whether the principal may look at the approval.
+func (a *Approval) MaySee(p *auth.Principal) bool { return a.OwnedBy(p) || a.MayDecide(p) }
+
+// OthersOnly reports whether the user whose agent asks may not answer.
+func (a *Approval) OthersOnly() bool { return a.Approvers != nil && !a.Approvers.Requester }
+
+// Who names who may answer, for people and agents.
+func (a *Approval) Who() string {
+	if a.Approvers == nil {
+		return "the user"
+	}
+	var who []string
+	for _, g := range a.Approvers.Groups {
+		who = append(who, "a member of "+Visible(g))
+	}
+	for _, u := range a.Approvers.Users {
+		who = append(who, Visible(u))
+	}
+	if a.Approvers.Requester {
+		who = append([]string{"the user"}, who...)
+	}
+	return strings.Join(who, " or ")
+}
 
 // Options of Approvals. Zero values mean the defaults.
 type Options struct {
@@ -92,6 +140,9 @@ type Options struct {
 	MaxArguments int              // bytes; default 262144
 	Poll         time.Duration    // backstop of Wait, should a message be lost; default 2s
 	Now          func() time.Time // clock; default time.Now
+	// Tell, if not nil, is told of every approval that is asked for or
+	// answered, once, on the replica where that happens. It must not block.
+	Tell func(*Approval)
 }
 
 // Approvals keeps approvals in the shared store, so that a call asked for on
@@ -180,7 +231,7 @@ func (a *Approvals) Request(ctx context.Context, c Call, d Decision) (*Approval,
 		}
 		if held {
 			switch got, err := a.Get(ctx, string(holder)); {
-			case err == nil && a.answers(got):
+			case err == nil && a.answers(got) && got.SameTerms(d.Terms):
 				return got, nil
 			case err != nil && !errors.Is(err, ErrNotFound):
 				return nil, doing(err)
@@ -193,11 +244,13 @@ func (a *Approvals) Request(ctx context.Context, c Call, d Decision) (*Approval,
 			Arguments: args, Hash: hash, Mode: c.Mode, Run: c.Run,
 			Created: now, Expires: now.Add(ttl), State: Pending,
 		}
+		fresh.setTerms(d.Terms)
 		won, err := a.claim(ctx, key, holder, held, fresh, ttl)
 		if err != nil {
 			return nil, doing(err)
 		}
 		if won {
+			a.tell(fresh)
 			return fresh, nil
 		}
 		if err := backoff(ctx, attempt); err != nil {
@@ -215,6 +268,38 @@ func (a *Approvals) answers(ap *Approval) bool {
 		return a.opts.Now().Before(ap.DecidedAt.Add(a.opts.DeniedFor))
 	}
 	return false
+}
+
+// setTerms takes over what the rule says about answering.
+func (a *Approval) setTerms(t *Terms) {
+	if t == nil {
+		return
+	}
+	if len(t.Approvers.Groups)+len(t.Approvers.Users) > 0 {
+		who := t.Approvers
+		a.Approvers = &who
+	}
+	if t.Via != "any" {
+		a.From = t.Via
+	}
+	if a.Run != "" {
+		a.GrantMax = t.Grant
+	}
+}
+
+// SameTerms reports whether an approval asked for earlier was asked of those
+// that the rule names now. An answer of others does not count any more.
+func (a *Approval) SameTerms(t *Terms) bool {
+	now := &Approval{Run: a.Run}
+	now.setTerms(t)
+	return reflect.DeepEqual(a.Approvers, now.Approvers) && a.From == now.From
+}
+
+func (a *Approvals) tell(ap *Approval) {
+	if a.opts.Tell != nil {
+		copied := *ap
+		a.opts.Tell(&copied)
+	}
 }
 
 // claim writes the record first and then makes the call's key point at it, so

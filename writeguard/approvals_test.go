@@ -15,7 +15,7 @@ import (
 	"github.com/mcp-portal/mcp-portal/store"
 )
 
-var ask = Decision{Action: Approve, Classification: Classification{Destructive, "name", `the name says "delete"`}, Rule: "preset careful", Reason: "because"}
+var ask = Decision{Action: Approve, Classification: Classification{Class: Destructive, Source: "name", Why: `the name says "delete"`}, Rule: "preset careful", Reason: "because"}
 
 func deletion(args string) Call {
 	return Call{Principal: alice, Client: "agent/1", Mode: Direct, Server: "dns", Tool: "record_delete", Arguments: json.RawMessage(args)}
@@ -40,7 +40,7 @@ func request(t *testing.T, a *Approvals, c Call) *Approval {
 
 func decideOK(t *testing.T, a *Approvals, id string, approve bool) {
 	t.Helper()
-	if err := a.Decide(t.Context(), id, alice, approve, ViaWeb, "ok"); err != nil {
+	if err := a.Decide(t.Context(), id, Answer{By: alice, Approve: approve, Via: ViaWeb, Note: "ok"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -127,15 +127,15 @@ func TestWhoDecides(t *testing.T) {
 	a := newApprovals(newMemory(), newClock(), Options{})
 	ap := request(t, a, deletion(`{}`))
 	for _, by := range []*auth.Principal{nil, {}, bob, robot} {
-		if err := a.Decide(t.Context(), ap.ID, by, true, ViaWeb, ""); !errors.Is(err, ErrNotYours) {
+		if err := a.Decide(t.Context(), ap.ID, Answer{By: by, Approve: true, Via: ViaWeb}); !errors.Is(err, ErrNotYours) {
 			t.Errorf("decided by %+v: %v", by, err)
 		}
 	}
-	if err := a.Decide(t.Context(), ap.ID, alice, true, "telepathy", ""); err == nil {
+	if err := a.Decide(t.Context(), ap.ID, Answer{By: alice, Approve: true, Via: "telepathy"}); err == nil {
 		t.Error("an unknown way was accepted")
 	}
 	for _, id := range []string{"", "nope", "ap-" + strings.Repeat("A", 26), "ap-../../x", ap.ID + "A"} {
-		if err := a.Decide(t.Context(), id, alice, true, ViaWeb, ""); !errors.Is(err, ErrNotFound) {
+		if err := a.Decide(t.Context(), id, Answer{By: alice, Approve: true, Via: ViaWeb}); !errors.Is(err, ErrNotFound) {
 			t.Errorf("id %q: %v", id, err)
 		}
 	}
@@ -143,7 +143,7 @@ func TestWhoDecides(t *testing.T) {
 		t.Errorf("state %s after decisions that do not count", got.State)
 	}
 	decideOK(t, a, ap.ID, false)
-	if err := a.Decide(t.Context(), ap.ID, alice, true, ViaWeb, ""); !errors.Is(err, ErrClosed) {
+	if err := a.Decide(t.Context(), ap.ID, Answer{By: alice, Approve: true, Via: ViaWeb}); !errors.Is(err, ErrClosed) {
 		t.Errorf("decided twice: %v", err)
 	}
 }
@@ -154,7 +154,7 @@ func TestExpiry(t *testing.T) {
 
 	late := request(t, a, deletion(`{"n":1}`))
 	c.add(10 * time.Minute)
-	if err := a.Decide(t.Context(), late.ID, alice, true, ViaWeb, ""); !errors.Is(err, ErrClosed) {
+	if err := a.Decide(t.Context(), late.ID, Answer{By: alice, Approve: true, Via: ViaWeb}); !errors.Is(err, ErrClosed) {
 		t.Errorf("an expired question was answered: %v", err)
 	}
 	if got, _ := a.Get(t.Context(), late.ID); got.State != Expired {
@@ -235,7 +235,7 @@ func races(t *testing.T, first, second store.Store) {
 		}
 		var yes, no, closed atomic.Int32
 		each(func(i int, a *Approvals) {
-			switch err := a.Decide(t.Context(), id, alice, i%3 != 0, ViaWeb, fmt.Sprint(i)); {
+			switch err := a.Decide(t.Context(), id, Answer{By: alice, Approve: i%3 != 0, Via: ViaWeb, Note: fmt.Sprint(i)}); {
 			case errors.Is(err, ErrClosed):
 				closed.Add(1)
 			case err != nil:

@@ -3,6 +3,7 @@ package writeguard
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/wire"
@@ -19,17 +20,24 @@ import (
 //     true, by a verb in the name, or by one in the description. Nothing such
 //     a server says makes it a read.
 //
-// A server that the configuration does not know is not trusted.
+// A server that the configuration does not know is not trusted. Labels come
+// along: see labelled.
 func Classify(c Call, cfg *config.Config) Classification {
+	k := classify(c, cfg)
+	k.Labels, k.ExternalWhy = labelled(&c, cfg)
+	return k
+}
+
+func classify(c Call, cfg *config.Config) Classification {
 	var s config.Server
 	if cfg != nil {
 		s = cfg.Servers[c.Server]
 	}
 	if class := s.Tools[c.Tool].Class; class != "" {
 		if k, ok := parseClass(class); ok {
-			return Classification{k, "config", "the configuration says so"}
+			return says(k, "config", "the configuration says so")
 		}
-		return Classification{Destructive, "config", fmt.Sprintf("the configuration says %q, which is no class", class)}
+		return says(Destructive, "config", fmt.Sprintf("the configuration says %q, which is no class", class))
 	}
 	h := readHints(c.Annotations)
 	if s.TrustAnnotations {
@@ -37,36 +45,72 @@ func Classify(c Call, cfg *config.Config) Classification {
 	}
 	switch {
 	case h.broken:
-		return Classification{Destructive, "annotations", "the annotations cannot be read"}
+		return says(Destructive, "annotations", "the annotations cannot be read")
 	case h.destructive == yes:
-		return Classification{Destructive, "annotations", "the server says destructiveHint: true"}
+		return says(Destructive, "annotations", "the server says destructiveHint: true")
 	}
 	if v := nameVerb(c.Tool); v != "" {
-		return Classification{Destructive, "name", fmt.Sprintf("the name says %q", v)}
+		return says(Destructive, "name", fmt.Sprintf("the name says %q", v))
 	}
 	if v := descriptionVerb(c.Description); v != "" {
-		return Classification{Destructive, "description", fmt.Sprintf("the description says %q", v)}
+		return says(Destructive, "description", fmt.Sprintf("the description says %q", v))
 	}
 	if h.readOnly == yes {
-		return Classification{Write, "default", "the server says readOnlyHint: true, but is not marked trust_annotations"}
+		return says(Write, "default", "the server says readOnlyHint: true, but is not marked trust_annotations")
 	}
-	return Classification{Write, "default", "nothing trusted says that it only reads"}
+	return says(Write, "default", "nothing trusted says that it only reads")
+}
+
+// classes remembers classifications under one configuration, since reading a
+// long description takes longer than all rules. It is safe for concurrent use.
+type classes struct {
+	mu   sync.RWMutex
+	seen map[toolKey]Classification
+}
+
+// toolKey is everything that a classification depends on besides the
+// configuration.
+type toolKey struct{ server, tool, description, annotations string }
+
+// classesMax bounds what is remembered.
+const classesMax = 20_000
+
+func (m *classes) classify(c *Call, cfg *config.Config) Classification {
+	key := toolKey{c.Server, c.Tool, c.Description, string(c.Annotations)}
+	m.mu.RLock()
+	k, ok := m.seen[key]
+	m.mu.RUnlock()
+	if ok {
+		return k
+	}
+	k = Classify(*c, cfg)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.seen == nil || len(m.seen) >= classesMax {
+		m.seen = map[toolKey]Classification{}
+	}
+	m.seen[key] = k
+	return k
+}
+
+func says(k Class, source, why string) Classification {
+	return Classification{Class: k, Source: source, Why: why}
 }
 
 func trusted(h hints) Classification {
 	switch {
 	case h.broken:
-		return Classification{Destructive, "annotations", "the annotations cannot be read"}
+		return says(Destructive, "annotations", "the annotations cannot be read")
 	case h.readOnly == yes && h.destructive == yes:
-		return Classification{Destructive, "annotations", "the server says readOnlyHint: true and destructiveHint: true, which contradict"}
+		return says(Destructive, "annotations", "the server says readOnlyHint: true and destructiveHint: true, which contradict")
 	case h.readOnly == yes:
-		return Classification{Read, "annotations", "the trusted server says readOnlyHint: true"}
+		return says(Read, "annotations", "the trusted server says readOnlyHint: true")
 	case h.destructive == yes:
-		return Classification{Destructive, "annotations", "the trusted server says destructiveHint: true"}
+		return says(Destructive, "annotations", "the trusted server says destructiveHint: true")
 	case h.destructive == no:
-		return Classification{Write, "annotations", "the trusted server says destructiveHint: false"}
+		return says(Write, "annotations", "the trusted server says destructiveHint: false")
 	}
-	return Classification{Destructive, "annotations", "the trusted server does not say destructiveHint: false, and the protocol's default is true"}
+	return says(Destructive, "annotations", "the trusted server does not say destructiveHint: false, and the protocol's default is true")
 }
 
 // hint is a boolean hint that may be absent.
@@ -118,6 +162,8 @@ func parseClass(s string) (Class, bool) {
 	switch c := Class(s); c {
 	case Read, Write, Destructive:
 		return c, true
+	case classExternal:
+		return Write, true
 	}
 	return "", false
 }

@@ -12,33 +12,41 @@ import (
 // noteMax bounds what a person says with a decision, in bytes.
 const noteMax = 1000
 
-// Decide answers a pending approval on behalf of by, who must be the user that
-// the call belongs to. Of decisions that race exactly one succeeds. An
+// Answer is what a person says to an approval.
+type Answer struct {
+	By      *auth.Principal
+	Approve bool
+	Via     string // ViaElicitation, ViaWeb
+	Note    string // for the agent
+	// Grant releases that many calls of the tool in the run that asks, this one
+	// included; 0 and 1 release this one. More than the rule allows is an error.
+	Grant int
+}
+
+// Decide answers a pending approval: the user that the call belongs to does,
+// or those whom the rule names. Of answers that race exactly one counts. An
 // approval given may be used for as long again as it could be answered.
 //
-// Errors: ErrNotFound, ErrNotYours, ErrClosed (already answered, used or
-// expired), or the store's; after the latter the answer may or may not have
-// been kept, and Get tells.
-func (a *Approvals) Decide(ctx context.Context, id string, by *auth.Principal, approve bool, via, note string) error {
+// Errors: ErrNotFound, ErrNotYours (to answer, or not in this way), ErrClosed
+// (already answered, used or expired), ErrGrant, or the store's; after the
+// latter the answer may or may not have been kept, and Get tells.
+func (a *Approvals) Decide(ctx context.Context, id string, by Answer) error {
 	doing := func(err error) error { return fmt.Errorf("decide approval %s: %w", Visible(id), err) }
-	if via != ViaElicitation && via != ViaWeb {
-		return doing(fmt.Errorf("unknown way %q", via))
+	if by.Via != ViaElicitation && by.Via != ViaWeb {
+		return doing(fmt.Errorf("unknown way %q", by.Via))
 	}
 	for attempt := 0; ; attempt++ {
 		ap, raw, err := a.load(ctx, id)
 		if err != nil {
 			return doing(err)
 		}
-		if !ap.OwnedBy(by) {
-			return doing(ErrNotYours)
-		}
-		if ap.State != Pending {
-			return doing(fmt.Errorf("%w: it is %s", ErrClosed, ap.State))
+		if err := ap.takes(by); err != nil {
+			return doing(err)
 		}
 		now, ttl := a.opts.Now(), time.Duration(a.expires.Load())
-		ap.State, ap.DecidedBy, ap.DecidedAt, ap.Via, ap.Note = Denied, by.ID, now, via, clip(note, noteMax)
-		if approve {
-			ap.State, ap.Expires = Approved, now.Add(ttl)
+		ap.State, ap.DecidedBy, ap.DeciderName, ap.DecidedAt, ap.Via, ap.Note = Denied, by.By.ID, by.By.Name, now, by.Via, clip(by.Note, noteMax)
+		if by.Approve {
+			ap.State, ap.Expires, ap.Granted = Approved, now.Add(ttl), by.Grant
 		}
 		keep := 2*ttl + keptAfter
 		ok, err := a.store.Swap(ctx, recordKey(id), raw, wire.Encode(ap), keep)
@@ -46,19 +54,44 @@ func (a *Approvals) Decide(ctx context.Context, id string, by *auth.Principal, a
 			return doing(err)
 		}
 		if ok {
-			a.log.Info("approval decided", "approval", id, "state", ap.State, "via", via,
-				"server", ap.Server, "tool", ap.Tool, "user", ap.User)
+			a.log.Info("approval decided", "approval", id, "state", ap.State, "via", by.Via,
+				"server", ap.Server, "tool", ap.Tool, "user", ap.User, "by", by.By.ID, "calls", max(1, ap.Granted))
 			// The decision stands; telling about it must not end with the
 			// request that made it.
 			ctx := context.WithoutCancel(ctx)
+			var failed error
+			if ap.State == Approved && ap.Granted > 1 {
+				failed = a.grant(ctx, ap, by)
+			}
 			a.announce(ctx, id)
 			a.indexClose(ctx, ap, keep)
+			a.tell(ap)
+			if failed != nil {
+				return doing(fmt.Errorf("this call is approved, but the further ones could not be noted: %w", failed))
+			}
 			return nil
 		}
 		if err := backoff(ctx, attempt); err != nil {
 			return doing(err)
 		}
 	}
+}
+
+// takes says why an approval cannot be answered so; nil: it can.
+func (a *Approval) takes(by Answer) error {
+	switch {
+	case !a.MayDecide(by.By):
+		return ErrNotYours
+	case by.Via == ViaElicitation && (a.From == "web" || !a.OwnedBy(by.By)):
+		return fmt.Errorf("%w in a client: it is answered on the portal's page", ErrNotYours)
+	case by.Via == ViaWeb && a.From == "client":
+		return fmt.Errorf("%w on the page: it is answered in the client that asks", ErrNotYours)
+	case a.State != Pending:
+		return fmt.Errorf("%w: it is %s", ErrClosed, a.State)
+	case by.Grant < 0 || by.Grant > max(1, a.GrantMax) || by.Grant > 1 && by.Via != ViaWeb:
+		return fmt.Errorf("%w: at most %d", ErrGrant, max(1, a.GrantMax))
+	}
+	return nil
 }
 
 // Consume uses an approved approval: of all callers on all replicas exactly

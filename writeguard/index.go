@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/mcp-portal/mcp-portal/auth"
 	"github.com/mcp-portal/mcp-portal/wire"
 )
 
@@ -27,21 +29,58 @@ type indexEntry struct {
 // closedKept is how many answered or expired approvals a user's list keeps.
 const closedKept = 50
 
-func indexKey(user string) string {
-	sum := sha256.Sum256([]byte(user))
+// openPerApprover is how many open approvals of others a list of an approver
+// holds.
+const openPerApprover = 1000
+
+func indexKey(list string) string {
+	sum := sha256.Sum256([]byte(list))
 	return "approvals:" + hex.EncodeToString(sum[:])
 }
 
-// indexAdd puts a new approval into its user's list, or fails with ErrTooMany.
+// The lists of approvers stand beside those of users. No principal id begins
+// like that.
+func groupList(g string) string    { return "\x00approvers of group " + g }
+func approverList(u string) string { return "\x00approver " + strings.ToLower(u) }
+
+// lists are the lists that an approval stands in besides that of its user.
+func (a *Approval) lists() (out []string) {
+	if a.Approvers == nil {
+		return nil
+	}
+	for _, g := range a.Approvers.Groups {
+		out = append(out, groupList(g))
+	}
+	for _, u := range a.Approvers.Users {
+		out = append(out, approverList(u))
+	}
+	return out
+}
+
+// indexAdd puts a new approval into the list of its user and those of its
+// approvers, or fails with ErrTooMany.
 func (a *Approvals) indexAdd(ctx context.Context, ap *Approval, ttl time.Duration) error {
-	return a.indexChange(ctx, ap.User, ttl, func(list []indexEntry) ([]indexEntry, error) {
+	if err := a.indexAddTo(ctx, ap.User, a.opts.MaxPending, ap, ttl); err != nil {
+		return err
+	}
+	for _, list := range ap.lists() {
+		if err := a.indexAddTo(ctx, list, openPerApprover, ap, ttl); err != nil {
+			a.indexClose(context.WithoutCancel(ctx), ap, ttl)
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Approvals) indexAddTo(ctx context.Context, list string, most int, ap *Approval, ttl time.Duration) error {
+	return a.indexChange(ctx, list, ttl, func(list []indexEntry) ([]indexEntry, error) {
 		open, now := 0, a.opts.Now()
 		for _, e := range list {
 			if e.Open && now.Before(e.Expires) {
 				open++
 			}
 		}
-		if open >= a.opts.MaxPending {
+		if open >= most {
 			return nil, fmt.Errorf("%w (%d); answer or let expire some of them first", ErrTooMany, open)
 		}
 		return append(list, indexEntry{ap.ID, ap.Created, ap.Expires, true}), nil
@@ -51,23 +90,25 @@ func (a *Approvals) indexAdd(ctx context.Context, ap *Approval, ttl time.Duratio
 // indexClose marks an approval as answered. Should it fail, the approval
 // counts as open until it expires, which errs on the safe side.
 func (a *Approvals) indexClose(ctx context.Context, ap *Approval, ttl time.Duration) {
-	err := a.indexChange(ctx, ap.User, ttl, func(list []indexEntry) ([]indexEntry, error) {
-		for i := range list {
-			if list[i].ID == ap.ID {
-				list[i].Open = false
+	for _, list := range append([]string{ap.User}, ap.lists()...) {
+		err := a.indexChange(ctx, list, ttl, func(list []indexEntry) ([]indexEntry, error) {
+			for i := range list {
+				if list[i].ID == ap.ID {
+					list[i].Open = false
+				}
 			}
+			return list, nil
+		})
+		if err != nil {
+			a.log.Warn("an answered approval counts as open until it expires", "approval", ap.ID, "error", err)
 		}
-		return list, nil
-	})
-	if err != nil {
-		a.log.Warn("an answered approval counts as open until it expires", "approval", ap.ID, "error", err)
 	}
 }
 
-// indexChange edits a user's list by compare-and-swap. The oldest closed
+// indexChange edits one list by compare-and-swap. The oldest closed
 // entries beyond closedKept leave the list.
-func (a *Approvals) indexChange(ctx context.Context, user string, ttl time.Duration, edit func([]indexEntry) ([]indexEntry, error)) error {
-	key := indexKey(user)
+func (a *Approvals) indexChange(ctx context.Context, name string, ttl time.Duration, edit func([]indexEntry) ([]indexEntry, error)) error {
+	key := indexKey(name)
 	for attempt := 0; ; attempt++ {
 		raw, ok, err := a.store.Get(ctx, key)
 		if err != nil {
@@ -119,31 +160,55 @@ func parseIndex(raw []byte, ok bool) ([]indexEntry, error) {
 	return list, nil
 }
 
-// ListFor returns the approvals of a user (principal id): pending ones first,
-// newest first. Answered, used and expired ones stay for about a day, at most
-// fifty of them. An error means that the list is not known, not that it is
-// empty.
+// ListFor returns the approvals of a user's own agents (principal id): pending
+// ones first, newest first. Answered, used and expired ones stay for about a
+// day, at most fifty of them. An error means that the list is not known, not
+// that it is empty.
 func (a *Approvals) ListFor(ctx context.Context, user string) ([]*Approval, error) {
-	raw, ok, err := a.store.Get(ctx, indexKey(user))
-	if err != nil {
-		return nil, fmt.Errorf("list approvals: %w", err)
+	return a.list(ctx, []string{user}, func(ap *Approval) bool { return ap.User == user })
+}
+
+// ListOthers returns the approvals of other users that the principal may
+// answer, in the same order and for as long.
+func (a *Approvals) ListOthers(ctx context.Context, p *auth.Principal) ([]*Approval, error) {
+	lists := []string{approverList(p.ID)}
+	if p.Email != "" && !strings.EqualFold(p.Email, p.ID) {
+		lists = append(lists, approverList(p.Email))
 	}
-	entries, err := parseIndex(raw, ok)
-	if err != nil {
-		return nil, fmt.Errorf("list approvals: %w", err)
+	for _, g := range p.Groups {
+		lists = append(lists, groupList(g))
 	}
+	return a.list(ctx, lists, func(ap *Approval) bool { return !ap.OwnedBy(p) && ap.MayDecide(p) })
+}
+
+func (a *Approvals) list(ctx context.Context, lists []string, want func(*Approval) bool) ([]*Approval, error) {
 	var out []*Approval
-	for _, e := range entries {
-		ap, _, err := a.load(ctx, e.ID)
-		switch {
-		case errors.Is(err, ErrNotFound): // its time is over
-			continue
-		case err != nil:
-			return nil, fmt.Errorf("list approvals: read %s: %w", e.ID, err)
-		case ap.User != user:
-			continue
+	seen := map[string]bool{}
+	for _, list := range lists {
+		raw, ok, err := a.store.Get(ctx, indexKey(list))
+		if err != nil {
+			return nil, fmt.Errorf("list approvals: %w", err)
 		}
-		out = append(out, ap)
+		entries, err := parseIndex(raw, ok)
+		if err != nil {
+			return nil, fmt.Errorf("list approvals: %w", err)
+		}
+		for _, e := range entries {
+			if seen[e.ID] {
+				continue
+			}
+			seen[e.ID] = true
+			ap, _, err := a.load(ctx, e.ID)
+			switch {
+			case errors.Is(err, ErrNotFound): // its time is over
+				continue
+			case err != nil:
+				return nil, fmt.Errorf("list approvals: read %s: %w", e.ID, err)
+			case !want(ap):
+				continue
+			}
+			out = append(out, ap)
+		}
 	}
 	slices.SortStableFunc(out, func(x, y *Approval) int {
 		if px, py := x.State == Pending, y.State == Pending; px != py {

@@ -13,21 +13,27 @@ import (
 // Policy is a compiled configuration of the guard. It is immutable and safe
 // for concurrent use; a reload compiles another one.
 type Policy struct {
-	cfg    *config.Config
-	rules  []rule
-	preset string
+	cfg     *config.Config
+	rules   []rule
+	preset  string
+	filters []filter
+	known   classes
 }
 
 type rule struct {
-	name    string
-	servers []string
-	tools   []string
-	classes []Class
-	groups  []string
-	users   []string
-	modes   []Mode
-	action  Action
-	reason  string
+	name     string
+	servers  []string
+	tools    []string
+	classes  []Class
+	groups   []string
+	users    []string
+	modes    []Mode
+	external bool // class: [external] is among the classes
+	clients  []string
+	when     *condition
+	action   Action
+	reason   string
+	terms    *Terms // nil: none
 }
 
 // presets say what happens to a call that no rule matches.
@@ -56,12 +62,33 @@ func Compile(cfg *config.Config) (*Policy, error) {
 		if err != nil {
 			errs = append(errs, err)
 		}
+		if r.When != "" {
+			if c.when, err = compileCondition(r.When); err != nil {
+				errs = append(errs, cfg.Fault(fmt.Sprintf("guard.rules[%d].when", i), "is no condition: %v; it is CEL over %s", err, strings.Join(conditionVariables(), ", ")))
+			}
+		}
 		p.rules = append(p.rules, c)
 	}
+	for i, f := range cfg.Guard.Filters {
+		c, err := compileFilter(i, f)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		p.filters = append(p.filters, c)
+	}
+	if _, err := ParseLabels(cfg.Guard.Unlabelled); err != nil {
+		errs = append(errs, fmt.Errorf("guard.unlabelled: %w", err))
+	}
 	for id, s := range cfg.Servers {
+		if _, err := ParseLabels(s.Labels); err != nil {
+			errs = append(errs, fmt.Errorf("servers.%s.labels: %w", id, err))
+		}
 		for name, t := range s.Tools {
+			if _, err := ParseLabels(t.Labels); err != nil {
+				errs = append(errs, fmt.Errorf("servers.%s.tools.%s.labels: %w", id, name, err))
+			}
 			if _, ok := parseClass(t.Class); !ok && t.Class != "" {
-				errs = append(errs, fmt.Errorf("servers.%s.tools.%s.class: %q is none of read, write, destructive", id, name, t.Class))
+				errs = append(errs, fmt.Errorf("servers.%s.tools.%s.class: %q is none of read, write, destructive, external", id, name, t.Class))
 			}
 		}
 	}
@@ -92,10 +119,23 @@ func compileRule(i int, r config.Rule) (rule, error) {
 	}
 	c.servers = globs("servers", r.Servers)
 	c.tools = globs("tools", r.Tools)
+	c.clients = globs("client", r.Client)
+	if who := len(r.Approvers.Groups)+len(r.Approvers.Users) > 0; who || r.Budget != (config.Budget{}) || r.Via != "" || r.Grant != 0 {
+		c.terms = &Terms{Rule: c.name, Budget: r.Budget, Approvers: r.Approvers, Via: r.Via, Grant: r.Grant}
+	}
+	switch r.Via {
+	case "", "any", "web", "client":
+	default:
+		bad("via: %q is none of any, web, client", r.Via)
+	}
 	for _, s := range r.Class {
+		if s == classExternal {
+			c.external = true
+			continue
+		}
 		k, ok := parseClass(s)
 		if !ok {
-			bad("class: %q is none of read, write, destructive", s)
+			bad("class: %q is none of read, write, destructive, external", s)
 		}
 		c.classes = append(c.classes, k)
 	}
@@ -114,12 +154,14 @@ func compileRule(i int, r config.Rule) (rule, error) {
 	return c, errors.Join(errs...)
 }
 
-func (r *rule) matches(c *Call, class Class) bool {
+// matches reports whether everything but the condition matches.
+func (r *rule) matches(c *Call, k *Classification) bool {
 	return matchAny(r.servers, c.Server) && matchAny(r.tools, c.Tool) &&
-		(len(r.classes) == 0 || slices.Contains(r.classes, class)) &&
+		(len(r.classes) == 0 && !r.external || slices.Contains(r.classes, k.Class) || r.external && k.Labels.Has(External)) &&
 		(len(r.modes) == 0 || slices.Contains(r.modes, c.Mode)) &&
 		(len(r.groups) == 0 || c.Principal.InGroup(r.groups...)) &&
-		(len(r.users) == 0 || r.hasUser(c.Principal))
+		(len(r.users) == 0 || isOneOf(r.users, c.Principal)) &&
+		matchAny(r.clients, c.Client)
 }
 
 // matchAny reports whether one of the patterns matches, or there is none.
@@ -132,9 +174,9 @@ func matchAny(patterns []string, name string) bool {
 	return len(patterns) == 0
 }
 
-// hasUser compares with the principal's id, and with the address of a person.
-func (r *rule) hasUser(p *auth.Principal) bool {
-	for _, u := range r.users {
+// isOneOf compares with the principal's id, and with the address of a person.
+func isOneOf(users []string, p *auth.Principal) bool {
+	for _, u := range users {
 		if u == p.ID || p.Email != "" && p.Kind != auth.KindService && strings.EqualFold(u, p.Email) {
 			return true
 		}
@@ -142,11 +184,48 @@ func (r *rule) hasUser(p *auth.Principal) bool {
 	return false
 }
 
+// Observes reports whether the guard only logs what it would do.
+func (p *Policy) Observes() bool { return p.cfg.Guard.Observe }
+
+// Classify says what a tool does to the world: see the function of that name.
+func (p *Policy) Classify(c Call) Classification { return p.known.classify(&c, p.cfg) }
+
+// ServerLabels are the labels of a server, which hold for its prompts and
+// resources too.
+func (p *Policy) ServerLabels(server string) Labels {
+	names := p.cfg.Servers[server].Labels
+	if names == nil {
+		names = p.cfg.Guard.Unlabelled
+	}
+	l, err := ParseLabels(names)
+	if err != nil {
+		return Private | Untrusted | External
+	}
+	return l
+}
+
 // Decide says what happens to a call: the first rule that matches decides,
 // else the preset. A call that cannot be judged (no user, no tool, an unknown
-// mode, no policy) is denied. Decide reads nothing but its arguments and the
-// configuration it was compiled from, and takes microseconds.
+// mode, no policy, a condition that fails) is denied. Decide reads nothing but
+// its arguments, the call's Facts where a condition or the preset depends on
+// them, and the configuration it was compiled from.
 func (p *Policy) Decide(c Call) Decision {
+	d := p.decide(&c, nil)
+	return p.observed(d)
+}
+
+// observed is a decision as it counts while the guard only observes.
+func (p *Policy) observed(d Decision) Decision {
+	if p != nil && p.cfg.Guard.Observe && d.Action != Allow && d.Rule != failClosed {
+		d.Would, d.Action = d.Action, Allow
+	}
+	return d
+}
+
+// decide judges a call. A rule whose condition looks at what is not known is
+// handed to open, if that is given, and then counts as not matching; without
+// open it denies.
+func (p *Policy) decide(c *Call, open func(r *rule, k Classification)) Decision {
 	if p == nil {
 		return unjudged("there is no policy")
 	}
@@ -158,20 +237,112 @@ func (p *Policy) Decide(c Call) Decision {
 	case c.Mode != Direct && c.Mode != Code:
 		return unjudged(fmt.Sprintf("the call came by an unknown way (%q)", string(c.Mode)))
 	}
-	d := Decision{Classification: Classify(c, p.cfg)}
+	d := Decision{Classification: p.known.classify(c, p.cfg)}
+	in := inputs{call: c, class: d.Classification}
 	for i := range p.rules {
-		if r := &p.rules[i]; r.matches(&c, d.Class) {
-			d.Action, d.Rule, d.Reason = r.action, r.name, r.reason
-			break
+		r := &p.rules[i]
+		if !r.matches(c, &d.Classification) {
+			continue
 		}
+		if r.when != nil {
+			holds, err := r.when.holds(&in)
+			if err != nil && open != nil && errors.Is(err, errUnknown) {
+				open(r, d.Classification)
+				continue
+			}
+			if err != nil {
+				d.Action, d.Rule = Deny, r.name
+				d.Reason = fmt.Sprintf("the condition of %s could not be judged (%s), so the call is refused. Nothing was sent. Check the arguments; if they are right, tell the portal's administrator.", r.name, Visible(short(err.Error(), 200)))
+				return d
+			}
+			if !holds {
+				continue
+			}
+		}
+		d.Action, d.Rule, d.Reason, d.Terms = r.action, r.name, r.reason, r.terms
+		if over := r.terms.over(&in); over != "" {
+			d.Action, d.Reason = Deny, over
+		}
+		break
 	}
 	if d.Action == "" {
 		d.Action, d.Rule = presets[p.preset][d.Class], "preset "+p.preset
+		if p.preset == "careful" && d.Action == Allow && d.Labels.Has(External) {
+			p.trifecta(&in, &d, open != nil)
+		}
 	}
 	if d.Reason == "" {
-		d.Reason = d.sentence(c)
+		d.Reason = d.sentence(*c)
 	}
 	return d
+}
+
+// over says why a call is beyond what its rule lets through at once; empty: it
+// is not, or the arguments are not known.
+func (t *Terms) over(in *inputs) string {
+	if t == nil || t.Budget.Items == 0 || in.call.Arguments == nil {
+		return ""
+	}
+	args, err := in.arguments()
+	if err != nil {
+		return fmt.Sprintf("the items of the call could not be counted (%s), so it is refused. Nothing was sent", Visible(short(err.Error(), 200)))
+	}
+	if n := longestList(args); n > t.Budget.Items {
+		return fmt.Sprintf("%s lets a call name at most %d items and this one names %d. Nothing was sent. Send fewer per call", t.Rule, t.Budget.Items, n)
+	}
+	return ""
+}
+
+// trifecta closes the way by which secrets are led out: a session that has
+// read private data and the text of strangers, and now sends something out.
+func (p *Policy) trifecta(in *inputs, d *Decision, listing bool) {
+	facts, err := in.before()
+	switch {
+	case err != nil && listing && errors.Is(err, errUnknown):
+		return
+	case err != nil:
+		d.Action, d.Rule = Approve, "preset careful, data flow"
+		d.Reason = "what it sends leaves the company (" + d.ExternalWhy + "), and what this session has read before is not known"
+	case facts.Taints.Has(Private | Untrusted):
+		d.Action, d.Rule = Approve, "preset careful, data flow"
+		d.Reason = "what it sends leaves the company (" + d.ExternalWhy + "), and this session has read private data and text that strangers may have written"
+	}
+}
+
+// Outlook is what can become of a call whose arguments, or what happens before
+// it, are not known yet.
+type Outlook struct {
+	Decision          // if no condition that depends on them holds
+	If       []string // names of the rules that can decide otherwise
+	Worst    Action   // the strictest of all that can come out
+}
+
+// Outlook judges a tool rather than a call: c.Arguments and c.Facts may be nil.
+func (p *Policy) Outlook(c Call) Outlook {
+	var o Outlook
+	strict := map[Action]int{Allow: 0, Approve: 1, Deny: 2}
+	var worst Action = Allow
+	d := p.decide(&c, func(r *rule, _ Classification) {
+		o.If = append(o.If, r.name)
+		if strict[r.action] > strict[worst] {
+			worst = r.action
+		}
+	})
+	if strict[d.Action] > strict[worst] {
+		worst = d.Action
+	}
+	o.Decision, o.Worst = p.observed(d), worst
+	if p.Observes() && d.Rule != failClosed {
+		o.Worst = Allow
+	}
+	return o
+}
+
+func short(s string, n int) string {
+	if len(s) > n {
+		return clip(s, n) + "…"
+	}
+	return s
 }
 
 // sentence tells the agent what was decided and what to do next.
@@ -187,11 +358,13 @@ func (d Decision) sentence(c Call) string {
 		"tell the user, who can ask the portal's administrator for a rule.", tool, d.Class, d.Rule)
 }
 
+const failClosed = "fail closed"
+
 func unjudged(why string) Decision {
 	return Decision{
 		Action:         Deny,
-		Classification: Classification{Destructive, "default", "the call could not be judged"},
-		Rule:           "fail closed",
+		Classification: Classification{Class: Destructive, Source: "default", Why: "the call could not be judged", Labels: Private | Untrusted | External},
+		Rule:           failClosed,
 		Reason:         "Refused because " + why + ". Nothing was sent. Tell the portal's administrator.",
 	}
 }

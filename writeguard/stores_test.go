@@ -77,7 +77,7 @@ func TestRedisGone(t *testing.T) {
 	defer cancel()
 	for name, f := range map[string]func() error{
 		"Request": func() error { _, err := a.Request(ctx, deletion(`{}`), ask); return err },
-		"Decide":  func() error { return a.Decide(ctx, ap.ID, alice, true, ViaWeb, "") },
+		"Decide":  func() error { return a.Decide(ctx, ap.ID, Answer{By: alice, Approve: true, Via: ViaWeb}) },
 		"Consume": func() error { return a.Consume(ctx, ap) },
 		"ListFor": func() error { _, err := a.ListFor(ctx, alice.ID); return err },
 	} {

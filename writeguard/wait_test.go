@@ -98,7 +98,7 @@ func TestStoreDown(t *testing.T) {
 	st.set(true, false)
 	for name, f := range map[string]func() error{
 		"Request": func() error { _, err := a.Request(t.Context(), deletion(`{}`), ask); return err },
-		"Decide":  func() error { return a.Decide(t.Context(), open.ID, alice, true, ViaWeb, "") },
+		"Decide":  func() error { return a.Decide(t.Context(), open.ID, Answer{By: alice, Approve: true, Via: ViaWeb}) },
 		"Consume": func() error { return a.Consume(t.Context(), ap) },
 		"Get":     func() error { _, err := a.Get(t.Context(), ap.ID); return err },
 		"ListFor": func() error { _, err := a.ListFor(t.Context(), alice.ID); return err },

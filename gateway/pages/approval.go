@@ -13,6 +13,28 @@ type ApprovalData struct {
 	Approval *writeguard.Approval
 	Action   string // path the decision posts to; empty: it can only be read
 	Problem  string // what went wrong with a decision just made; empty: nothing
+	Foreign  bool   // the call is of another user's agent
+}
+
+// Elsewhere says where an open approval is answered, if not by this viewer on
+// this page.
+func (d ApprovalData) Elsewhere() string {
+	switch a := d.Approval; {
+	case a.State != writeguard.Pending || d.Action != "":
+		return ""
+	case a.From == "client":
+		return "It is answered in the client that asks."
+	default:
+		return "You cannot answer it yourself. It waits for " + a.Who() + ": pass on the address of this page."
+	}
+}
+
+// Decider names who answered.
+func (d ApprovalData) Decider() string {
+	if d.Approval.DeciderName != "" {
+		return d.Approval.DeciderName
+	}
+	return d.Approval.DecidedBy
 }
 
 // Hidden reports whether the arguments hold characters that are shown as
@@ -53,18 +75,25 @@ func titleOf(a *writeguard.Approval) string {
 type ApprovalsData struct {
 	Frame
 	Approvals []*writeguard.Approval // in the order to show
+	Others    []*writeguard.Approval // of other users, for the viewer to answer
 	Path      string                 // prefix of each one's page: Path + ID
 	Problem   string                 // why the list is not known; empty: it is
 }
 
 // Open returns the pending ones, Closed the others.
-func (d ApprovalsData) Open() []*writeguard.Approval { return d.which(true) }
+func (d ApprovalsData) Open() []*writeguard.Approval { return which(d.Approvals, true) }
 
 // Closed returns the approvals that are not pending.
-func (d ApprovalsData) Closed() []*writeguard.Approval { return d.which(false) }
+func (d ApprovalsData) Closed() []*writeguard.Approval { return which(d.Approvals, false) }
 
-func (d ApprovalsData) which(pending bool) (out []*writeguard.Approval) {
-	for _, a := range d.Approvals {
+// OthersOpen returns the pending ones of other users, OthersClosed the rest.
+func (d ApprovalsData) OthersOpen() []*writeguard.Approval { return which(d.Others, true) }
+
+// OthersClosed returns the approvals of other users that are not pending.
+func (d ApprovalsData) OthersClosed() []*writeguard.Approval { return which(d.Others, false) }
+
+func which(list []*writeguard.Approval, pending bool) (out []*writeguard.Approval) {
+	for _, a := range list {
 		if (a.State == writeguard.Pending) == pending {
 			out = append(out, a)
 		}
