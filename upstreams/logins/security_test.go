@@ -198,8 +198,8 @@ func TestAttacksOnTheWayBack(t *testing.T) {
 				}
 			}
 			if c.ok {
-				if _, err := r.Finish(t.Context(), ann, q); err == nil {
-					t.Error("the same answer was taken twice")
+				if _, err := r.Finish(t.Context(), ann, q); err == nil || s.Count("token authorization_code") != 1 {
+					t.Errorf("the same answer was taken twice: %v, %d token requests", err, s.Count("token authorization_code"))
 				}
 			}
 		})
