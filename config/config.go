@@ -146,7 +146,6 @@ type Server struct {
 
 	TrustAnnotations bool                  `yaml:"trust_annotations"` // its hints may loosen the guard
 	Labels           []string              `yaml:"labels"`            // what flows through it: "private", "untrusted", "external"; [] says none of them; absent: guard.unlabelled
-	Pin              string                `yaml:"pin"`               // what a changed definition of a tool does: "off", "warn", "review"; default guard.pin
 	Groups           []string              `yaml:"groups"`            // who may use it; empty: everyone signed in
 	DefaultDisabled  bool                  `yaml:"default_disabled"`  // only tools listed below with enabled: true
 	Tools            map[string]ServerTool `yaml:"tools"`             // by original tool name
@@ -214,8 +213,6 @@ type Guard struct {
 	Rules           []Rule        `yaml:"rules"`            // tried in order, the first that matches decides
 	Unlabelled      []string      `yaml:"unlabelled"`       // what servers without labels of their own have, default private untrusted (both)
 	Filters         []Filter      `yaml:"filters"`          // look into arguments and results
-	Pin             string        `yaml:"pin"`              // what a changed definition of a tool does: "off" (default), "warn", "review"
-	Webhook         Webhook       `yaml:"webhook"`          // told of approvals that wait
 	ApprovalExpires time.Duration `yaml:"approval_expires"` // how long an approval may be answered and then used, default 15m
 	AskTimeout      time.Duration `yaml:"ask_timeout"`      // how long a call waits for the person in the client, default 5m
 }
@@ -264,13 +261,6 @@ type Filter struct {
 	Detect  []string `yaml:"detect"`  // "secrets" (tokens and passwords), "keys" (private keys), "cards" (payment cards)
 	Pattern string   `yaml:"pattern"` // a regular expression (RE2) of your own
 	Action  string   `yaml:"action"`  // "block", "redact"
-}
-
-// Webhook is called with a signed message for every approval that is asked for
-// and answered.
-type Webhook struct {
-	URL    Secret `yaml:"url"`    // https://…
-	Secret Secret `yaml:"secret"` // key of the signature (HMAC-SHA256)
 }
 
 // Store is where shared state lives. At most one of Redis and File is set;

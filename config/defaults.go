@@ -22,7 +22,6 @@ func Defaults() *Config {
 		Guard: Guard{
 			Preset:          "careful",
 			Unlabelled:      []string{"private", "untrusted"},
-			Pin:             "off",
 			ApprovalExpires: 15 * time.Minute,
 			AskTimeout:      5 * time.Minute,
 		},

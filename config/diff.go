@@ -74,7 +74,7 @@ func connection(s Server) Server {
 	s.Title, s.Description = "", ""
 	s.Enabled, s.Prefix = nil, nil
 	s.TrustAnnotations = false
-	s.Labels, s.Pin = nil, ""
+	s.Labels = nil
 	s.Groups = nil
 	s.DefaultDisabled = false
 	s.Tools = nil

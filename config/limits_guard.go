@@ -6,13 +6,10 @@ import "time"
 func guardLimits() map[string]limit {
 	classes := []string{"read", "write", "destructive", "external"}
 	labels := []string{"private", "untrusted", "external"}
-	pins := []string{"off", "warn", "review"}
 	return map[string]limit{
 		"servers.*.tools.*.class":         {enum: classes},
 		"servers.*.tools.*.labels":        {enum: labels},
 		"servers.*.labels":                {enum: labels},
-		"servers.*.pin":                   {enum: pins},
-		"guard.pin":                       {enum: pins},
 		"guard.unlabelled":                {enum: labels},
 		"guard.preset":                    {enum: []string{"careful", "read-only", "open"}},
 		"guard.rules[].servers":           {glob: true},

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net/url"
 	"regexp"
 )
 
@@ -35,7 +34,6 @@ func (v *validator) guard() {
 	for i, f := range g.Filters {
 		v.filter(fmt.Sprintf("guard.filters[%d]", i), f)
 	}
-	v.webhook(g.Webhook)
 	if g.Observe {
 		v.warn("guard.observe", "the guard only observes: rules and filters stop nothing, every call runs; remove it to enforce them")
 	}
@@ -87,26 +85,5 @@ func (v *validator) filter(base string, f Filter) {
 		if path := fmt.Sprintf("%s.servers[%d]", base, j); !hasGlob(s) && !v.isBroken(path) {
 			v.serverRef(path, s)
 		}
-	}
-}
-
-func (v *validator) webhook(w Webhook) {
-	if w.URL == "" {
-		if w.Secret != "" {
-			v.report("guard.webhook.secret", "there is no url to sign messages for; write guard.webhook.url too")
-		}
-		return
-	}
-	if w.Secret == "" {
-		v.report("guard.webhook.secret", "is required, so that the receiver can tell whose messages they are; write ${NAME} of an environment variable")
-	}
-	// The value may hold a credential, so that no message repeats it.
-	switch u, err := url.Parse(w.URL.Reveal()); {
-	case err != nil || u.Host == "":
-		v.report("guard.webhook.url", "is not an address; write https://host/path")
-	case u.User != nil:
-		v.report("guard.webhook.url", "must not hold a user or password; put what the receiver needs into the path")
-	case u.Scheme != "https" && !(u.Scheme == "http" && IsLoopback(u.Hostname())):
-		v.report("guard.webhook.url", "must be https; correct the scheme (http is only allowed for localhost)")
 	}
 }

@@ -140,9 +140,6 @@ type Options struct {
 	MaxArguments int              // bytes; default 262144
 	Poll         time.Duration    // backstop of Wait, should a message be lost; default 2s
 	Now          func() time.Time // clock; default time.Now
-	// Tell, if not nil, is told of every approval that is asked for or
-	// answered, once, on the replica where that happens. It must not block.
-	Tell func(*Approval)
 }
 
 // Approvals keeps approvals in the shared store, so that a call asked for on
@@ -250,7 +247,6 @@ func (a *Approvals) Request(ctx context.Context, c Call, d Decision) (*Approval,
 			return nil, doing(err)
 		}
 		if won {
-			a.tell(fresh)
 			return fresh, nil
 		}
 		if err := backoff(ctx, attempt); err != nil {
@@ -293,13 +289,6 @@ func (a *Approval) SameTerms(t *Terms) bool {
 	now := &Approval{Run: a.Run}
 	now.setTerms(t)
 	return reflect.DeepEqual(a.Approvers, now.Approvers) && a.From == now.From
-}
-
-func (a *Approvals) tell(ap *Approval) {
-	if a.opts.Tell != nil {
-		copied := *ap
-		a.opts.Tell(&copied)
-	}
 }
 
 // claim writes the record first and then makes the call's key point at it, so

@@ -65,7 +65,6 @@ func (a *Approvals) Decide(ctx context.Context, id string, by Answer) error {
 			}
 			a.announce(ctx, id)
 			a.indexClose(ctx, ap, keep)
-			a.tell(ap)
 			if failed != nil {
 				return doing(fmt.Errorf("this call is approved, but the further ones could not be noted: %w", failed))
 			}
