@@ -121,10 +121,10 @@ var summaryLine = regexp.MustCompile(`(?m)^[✓✗] (\S+): (\d+) passed, (\d+) f
 
 // runServerSuite runs the frozen set of a revision against an MCP server. Every
 // scenario of the set has a result, and the files agree with the summary.
-func runServerSuite(t *testing.T, url, revision string) results {
+func runServerSuite(t *testing.T, url string, revision era, scenarios map[string]string) results {
 	t.Helper()
 	dir := t.TempDir()
-	out, err := suite(t, nil, "server", "--url", url, "--requirements", revision, "--timeout", "120000", "-o", dir)
+	out, err := suite(t, nil, "server", "--url", url, "--requirements", string(revision), "--timeout", "120000", "-o", dir)
 	lines := summaryLine.FindAllStringSubmatch(out, -1)
 	if len(lines) == 0 {
 		t.Fatalf("the suite came to no summary: %v\n%s", err, out)
@@ -137,7 +137,7 @@ func runServerSuite(t *testing.T, url, revision string) results {
 			t.Errorf("%s: the summary says %s passed and %s failed, the files %d and %d", m[1], m[2], m[3], passed, failed)
 		}
 	}
-	for name := range suiteScenarios(t, "Server", revision) {
+	for name := range scenarios {
 		if !said[name] {
 			t.Errorf("scenario %s of %s was not run", name, revision)
 		}

@@ -139,20 +139,22 @@ func TestConformance(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", server, conformanceServer).CombinedOutput(); err != nil {
 		t.Fatalf("build the SDK's conformance server: %v\n%s", err, out)
 	}
-	upstream := map[era]string{legacy: startConformanceServer(t, server, legacy), modern: startConformanceServer(t, server, modern)}
-
+	scenarios := map[era]map[string]string{}
+	for _, e := range eras {
+		scenarios[e] = suiteScenarios(t, "Server", string(e))
+	}
 	t.Run("runs", func(t *testing.T) {
 		for _, front := range eras {
 			t.Run("direct/"+string(front), func(t *testing.T) {
 				t.Parallel()
-				keep(directRun(front), runServerSuite(t, upstream[modern], string(front)))
+				keep(directRun(front), runServerSuite(t, startConformanceServer(t, server, modern), front, scenarios[front]))
 			})
 			for _, back := range eras {
 				t.Run(fmt.Sprintf("server/%s/%s", front, back), func(t *testing.T) {
 					t.Parallel()
-					p := startProcess(t, "serve", "--config", writeConfig(t, conformanceConfig(upstream[back])))
+					p := startProcess(t, "serve", "--config", writeConfig(t, conformanceConfig(startConformanceServer(t, server, back))))
 					p.waitServers(t, 1)
-					keep(fmt.Sprintf("server %s before %s", front, back), runServerSuite(t, p.URL, string(front)))
+					keep(fmt.Sprintf("server %s before %s", front, back), runServerSuite(t, p.URL, front, scenarios[front]))
 				})
 			}
 		}

@@ -203,7 +203,9 @@ func (r *request) readModern(meta wire.Object) (int, *wire.Error) {
 	}
 	r.clientInfo = meta.Get(wire.MetaClientInfo)
 	r.client = clientName(r.clientInfo)
-	r.caps = meta.Get(wire.MetaClientCapabilities)
+	if r.caps = meta.Get(wire.MetaClientCapabilities); r.caps == nil && r.msg.IsRequest() {
+		return 400, wire.Errorf(wire.CodeInvalidParams, "_meta %q is required with protocol version %s: send {} if there are none", wire.MetaClientCapabilities, h)
+	}
 	r.level = meta.String(wire.MetaLogLevel)
 	r.grant = shortHash(r.who.ID) + ":" + shortHash(strings.SplitN(r.client, "/", 2)[0])
 	return 0, nil

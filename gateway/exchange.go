@@ -29,6 +29,9 @@ func (g *Gateway) exchange(ctx context.Context, p *passage, x crossing) (json.Ra
 			return result, nil
 		}
 		if p.req.modern && p.mode == writeguard.Direct {
+			if result, err = markInput(result); err != nil {
+				return nil, err
+			}
 			if x.approval == "" && !wrapState(state) {
 				return result, nil // the client answers the server's own questions
 			}
@@ -47,6 +50,16 @@ func (g *Gateway) exchange(ctx context.Context, p *passage, x crossing) (json.Ra
 			x.params = x.params.Set("requestState", state)
 		}
 	}
+}
+
+// markInput says in a result that wants input that it does. The 2025 side of a
+// server may leave that out: the Go SDK's does from the second round on.
+func markInput(result json.RawMessage) (json.RawMessage, error) {
+	o, err := wire.ParseObject(result)
+	if err != nil || o.Get("resultType") != nil {
+		return result, err
+	}
+	return wire.Splice(result, "resultType", json.RawMessage(`"input_required"`))
 }
 
 // whyNoInput says why a server that wants input gets none.

@@ -21,11 +21,11 @@ func (g *Gateway) dispatch(ctx context.Context, w http.ResponseWriter, r *reques
 	if strings.HasSuffix(r.msg.Method, "/list") && r.params.Get("cursor") != nil {
 		return nil, wire.Errorf(wire.CodeInvalidParams, "unknown cursor: this portal lists everything on one page")
 	}
+	if r.modern && slices.Contains(removed, r.msg.Method) {
+		return nil, notOffered(r.msg.Method)
+	}
 	switch r.msg.Method {
 	case "initialize":
-		if r.modern {
-			break // the handshake belongs to the 2025 era
-		}
 		return g.initialize(ctx, w, r)
 	case "server/discover":
 		return g.discover(r)
@@ -56,7 +56,14 @@ func (g *Gateway) dispatch(ctx context.Context, w http.ResponseWriter, r *reques
 	case "completion/complete":
 		return g.complete(ctx, r)
 	}
-	return nil, wire.Errorf(wire.CodeMethodNotFound, "method %q is not offered by this portal", bounded(r.msg.Method, 80))
+	return nil, notOffered(r.msg.Method)
+}
+
+// removed are the methods of 2025 that 2026-07-28 does without (SEP-2575).
+var removed = []string{"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+
+func notOffered(method string) *wire.Error {
+	return wire.Errorf(wire.CodeMethodNotFound, "method %q is not offered by this portal", bounded(method, 80))
 }
 
 // listed joins definitions into a list result without copying them apart.

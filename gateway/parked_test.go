@@ -381,3 +381,48 @@ func TestQuestionsAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// What a server asks at once is one round, and a 2025 server that answers with
+// questions without calling its result input_required is understood.
+func TestRoundsOfLegacyServers(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, func(c *upstreamtest.Call) bool {
+		if c.Method != "tools/call" {
+			return false
+		}
+		if strings.Contains(string(c.Params), "requestState") {
+			c.Text("got " + string(c.Params))
+			return true
+		}
+		var all sync.WaitGroup
+		answers := make([]string, 3)
+		for i := range answers {
+			all.Go(func() {
+				m, err := c.Ask("elicitation/create", fmt.Sprintf(`{"message":"%d?","requestedSchema":{"type":"object","properties":{}}}`, i), false)
+				if err == nil {
+					answers[i] = string(m.Result)
+				}
+			})
+		}
+		all.Wait()
+		if strings.Count(strings.Join(answers, ""), `"v":"one"`) != 3 {
+			c.Text("answers: " + strings.Join(answers, " "))
+			return true
+		}
+		c.Result(`{"content":[],"requestState":"second","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"more?","requestedSchema":{"type":"object","properties":{}}}}}}`)
+		return true
+	})
+	p := start(t, trusted(v), nil)
+	ann := p.client(modern, "", formCaps, nil)
+	first := ann.call("s_look", `{"id":"1"}`, "", nil)
+	if len(first.Result.InputRequests) != 3 {
+		t.Fatalf("the first round has %d questions: %s", len(first.Result.InputRequests), first.Raw)
+	}
+	second := ann.call("s_look", `{"id":"1"}`, first.retry(accept("one")), nil)
+	if second.Result.ResultType != "input_required" || second.Result.RequestState != "second" || len(second.Result.InputRequests) != 1 {
+		t.Fatalf("the second round: %s", second.Raw)
+	}
+	last := ann.call("s_look", `{"id":"1"}`, second.retry(accept("two")), nil)
+	if got := last.text(); !strings.Contains(got, `"requestState":"second"`) || !strings.Contains(got, `"v":"two"`) {
+		t.Errorf("the end: %s", last.Raw)
+	}
+}

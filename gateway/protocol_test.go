@@ -269,3 +269,22 @@ func TestSameIDTwiceIsRefused(t *testing.T) {
 		t.Errorf("the first: %s", fmt.Sprint(got.Raw, got.Err))
 	}
 }
+
+// 2026-07-28 has no handshake, ping, level or subscriptions by session, and
+// demands the client's capabilities with every request.
+func TestRemovedFromModern(t *testing.T) {
+	p := start(t, "servers: {}\n", nil)
+	for _, method := range []string{"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"} {
+		got := p.client(modern, "", noCaps, nil).do(method, `"level":"info","protocolVersion":"2025-11-25","uri":"x://y"`, nil)
+		if got.Status != 404 || got.Error == nil || got.Error.Code != -32601 {
+			t.Errorf("%s: %d %s; want 404, -32601", method, got.Status, got.Raw)
+		}
+	}
+	for _, method := range []string{"server/discover", "tools/list", "subscriptions/listen"} {
+		resp, body := p.post("", `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{"notifications":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}}}`,
+			map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": method})
+		if resp.StatusCode != 400 || !strings.Contains(body, "-32602") || !strings.Contains(body, "clientCapabilities") {
+			t.Errorf("%s without capabilities: %d %s; want 400, -32602", method, resp.StatusCode, body)
+		}
+	}
+}
