@@ -6,6 +6,7 @@ import (
 	"io"
 	"reflect"
 	"testing"
+	"unicode/utf8"
 )
 
 func FuzzParseMessage(f *testing.F) {
@@ -144,5 +145,91 @@ func FuzzHeaderValue(f *testing.F) {
 			t.Fatalf("%q -> %q -> %q, %v", s, enc, back, err)
 		}
 		_, _ = DecodeHeaderValue(s) // must not panic
+	})
+}
+
+// Whatever is set in _meta can be read there, and every other member keeps its
+// bytes.
+func FuzzSetMeta(f *testing.F) {
+	for _, s := range []string{``, `{}`, `{"a":1,"_meta":{"x":[1]},"b":2}`, `{"_meta":null}`, `{"_meta":[]}`, `{ "_meta" : {"progressToken" : 1 } }`, `{"_meta":{},"_meta":{"k":1}}`, `[]`} {
+		f.Add([]byte(s), "progressToken", false)
+		f.Add([]byte(s), "k\"\\é", true)
+	}
+	f.Fuzz(func(t *testing.T, params []byte, key string, remove bool) {
+		if !utf8.ValidString(key) {
+			return // no key of JSON
+		}
+		value := json.RawMessage(`"v"`)
+		if remove {
+			value = nil
+		}
+		got, err := SetMeta(params, map[string]json.RawMessage{key: value})
+		if err != nil {
+			return
+		}
+		if !json.Valid(got) {
+			t.Fatalf("%q became %q", params, got)
+		}
+		if v := Meta(got, key); !bytes.Equal(v, value) {
+			t.Fatalf("%q in %q is %q, want %q", key, got, v, value)
+		}
+		if len(bytes.TrimSpace(params)) == 0 {
+			return
+		}
+		before, _ := ParseObject(params)
+		after, err := ParseObject(got)
+		if err != nil {
+			t.Fatalf("%q became %q: %v", params, got, err)
+		}
+		if a, b := before.Without("_meta"), after.Without("_meta"); !bytes.Equal(a.Bytes(), b.Bytes()) {
+			t.Fatalf("%q became %q", params, got)
+		}
+	})
+}
+
+// A batch falls into its members, whose bytes are those of the batch.
+func FuzzSplitBatch(f *testing.F) {
+	for _, s := range []string{`[]`, `[{}]`, ` [ {"a":1} , {"b":[2]} ] `, `{}`, `[[],[1]]`, `[1,]`, `[`, `]`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		parts, err := SplitBatch(b)
+		if err != nil {
+			return
+		}
+		if !IsBatch(b) {
+			if len(parts) != 1 || !bytes.Equal(parts[0], b) {
+				t.Fatalf("%q became %q", b, parts)
+			}
+			return
+		}
+		var want []any
+		if err := json.Unmarshal(b, &want); err != nil || len(want) != len(parts) {
+			t.Fatalf("%q became %d parts: %v", b, len(parts), err)
+		}
+		for i, p := range parts {
+			var got any
+			if err := json.Unmarshal(p, &got); err != nil || !reflect.DeepEqual(got, want[i]) || !bytes.Contains(b, p) {
+				t.Fatalf("part %d of %q is %q: %v", i, b, p, err)
+			}
+		}
+	})
+}
+
+// What decodes as base64 or as it is, encodes to something that decodes to the
+// same; names of tools and URIs are compared so.
+func FuzzDecodeHeaderValue(f *testing.F) {
+	for _, s := range []string{"", "plain", "=?base64?w6k=?=", "=?base64??=", "=?base64?!?=", "=?base64?YQ==", "=?base64?YQ\r\n==?="} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		v, err := DecodeHeaderValue(s)
+		if err != nil {
+			return
+		}
+		again, err := DecodeHeaderValue(EncodeHeaderValue(v))
+		if err != nil || again != v {
+			t.Fatalf("%q decodes to %q, and that to %q, %v", s, v, again, err)
+		}
 	})
 }
