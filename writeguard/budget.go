@@ -56,6 +56,10 @@ type counts map[int64]int
 // error that wraps ErrBudget when there is no room, or the store's; in both
 // cases nothing may be sent. run is the id of the run, empty outside code.
 func (b *Budgets) Take(ctx context.Context, user string, t *Terms, run string) error {
+	// A call that one span has no room for is not counted in the others.
+	if err := b.Room(ctx, user, t, run); err != nil {
+		return err
+	}
 	return b.through(ctx, user, t, run, 1)
 }
 
@@ -72,7 +76,7 @@ func (b *Budgets) through(ctx context.Context, user string, t *Terms, run string
 	for _, w := range []struct {
 		window
 		limit int
-	}{{minute, t.Budget.PerMinute}, {hour, t.Budget.PerHour}, {wholeRun, t.Budget.PerRun}} {
+	}{{wholeRun, t.Budget.PerRun}, {minute, t.Budget.PerMinute}, {hour, t.Budget.PerHour}} {
 		whose := user
 		if w.window == wholeRun {
 			whose = run
@@ -120,7 +124,7 @@ func (b *Budgets) take(ctx context.Context, user, rule string, w window, limit, 
 		}
 		if total >= limit {
 			free := time.Unix(0, (first+1)*int64(w.slot)).Add(w.span)
-			return fmt.Errorf("%w: it lets through %d calls of one user in a %s. There is room again in about %s", ErrBudget, limit, w.name, max(time.Second, free.Sub(now).Round(time.Second)))
+			return fmt.Errorf("%w: it lets through %d calls of one user in any %s. There is room again in about %s", ErrBudget, limit, w.name, max(time.Second, free.Sub(now).Round(time.Second)))
 		}
 		if n == 0 {
 			return nil

@@ -24,7 +24,7 @@ func TestBudgets(t *testing.T) {
 		}
 		clk.add(10 * time.Second)
 	}
-	if err := take(two, "a"); !errors.Is(err, ErrBudget) || !strings.Contains(err.Error(), "3 calls of one user in a minute") {
+	if err := take(two, "a"); !errors.Is(err, ErrBudget) || !strings.Contains(err.Error(), "3 calls of one user in any minute") {
 		t.Errorf("a fourth in a minute: %v", err)
 	}
 	if err := one.Room(t.Context(), "a", terms, ""); !errors.Is(err, ErrBudget) {
