@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 
 // patience is how long a test waits for what must come. It decides nothing
 // that goes well.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // portal is the whole house in this process, wired as the program wires it,
 // behind a real listener.
