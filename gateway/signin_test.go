@@ -298,6 +298,9 @@ func TestAdminLoginThatEndsIsLoud(t *testing.T) {
 	if _, body := p.get("/"); !strings.Contains(body, "does not hold any more") {
 		t.Error("the home page does not say so to an admin")
 	}
+	if n := len(p.registry.Snapshot().Server("s").Tools); n != 3 {
+		t.Errorf("%d tools are still listed, want all three", n)
+	}
 	if got := p.client(modern, "", noCaps, nil).call("s_look", `{}`, "", nil); !strings.Contains(got.text(), "look as ann") {
 		t.Errorf("the user's own login: %s", got.Raw)
 	}
