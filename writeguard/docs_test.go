@@ -43,6 +43,23 @@ func TestDocumentation(t *testing.T) {
 			t.Errorf("%v is %s %s by %s", r, d.Class, d.Action, d.Rule)
 		}
 	}
+	conditions := 0
+	for line := range strings.Lines(doc) {
+		if when, ok := strings.CutPrefix(line, "    when: "); ok {
+			conditions++
+			if _, err := compileCondition(strings.TrimSpace(when)); err != nil {
+				t.Errorf("%s%v", line, err)
+			}
+		}
+	}
+	for _, v := range conditionVariables() {
+		if !strings.Contains(doc, "`"+v+"`") {
+			t.Errorf("%s is not documented", v)
+		}
+	}
+	if conditions < 3 {
+		t.Errorf("%d conditions", conditions)
+	}
 	rows = table(doc, "| preset | read |")
 	if len(rows) != len(presets) {
 		t.Errorf("%d presets are documented", len(rows))
