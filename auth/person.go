@@ -197,8 +197,11 @@ func (a *Auth) renewed(ctx context.Context, s *settings, id string, enough func(
 			}
 		}
 		defer func() {
-			// Swapped for one that is over at once: only if it is still ours.
-			_, _ = a.store.Swap(context.WithoutCancel(ctx), lock, mine, []byte("-"), time.Millisecond)
+			// Only if it is still ours; if that fails it is over by itself.
+			free := context.WithoutCancel(ctx)
+			if ours, err := a.store.Swap(free, lock, mine, []byte("-"), time.Second); err == nil && ours {
+				_ = a.store.Delete(free, lock)
+			}
 		}()
 		rec, tok, _, err := a.loadPerson(ctx, id) // again: it may have been done meanwhile
 		if err != nil || enough(rec, tok) {

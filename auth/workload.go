@@ -57,7 +57,8 @@ func (s *settings) jobOf(issuer string) bool {
 // fits says which machine it is.
 func (s *settings) workloadToken(ctx context.Context, issuer, raw string, now time.Time) (*Principal, error) {
 	var c claims
-	for i, w := range s.jobs {
+	meant := false // for this portal, as one of the rules has it
+	for _, w := range s.jobs {
 		if w.conf.Issuer != issuer {
 			continue
 		}
@@ -74,30 +75,29 @@ func (s *settings) workloadToken(ctx context.Context, issuer, raw string, now ti
 		if err != nil {
 			return nil, badToken(err.Error(), "get a new token from the platform", nil)
 		}
-		if aud, err := c.texts("aud"); err != nil || !slices.ContainsFunc(aud, func(v string) bool { return canonicalAudience(v) == canonicalAudience(w.conf.Audience) }) {
-			if s.laterRule(i, issuer) {
-				continue
-			}
-			return nil, badToken("the token was made for another audience than this portal", "ask the platform for a token with the audience of auth.workloads, by default "+s.resource(), nil)
+		aud, err := c.texts("aud")
+		if err != nil || !slices.ContainsFunc(aud, func(v string) bool { return canonicalAudience(v) == canonicalAudience(w.conf.Audience) }) {
+			continue
 		}
-		if w.fits(c) {
-			p := &Principal{ID: "svc:" + w.conf.ID, Kind: KindService, Name: w.conf.ID, Groups: slices.Clone(w.conf.Groups), Expires: expires}
-			if len(w.conf.Servers) > 0 {
-				p.Servers = slices.Clone(w.conf.Servers)
-			}
-			if len(w.conf.Tools) > 0 {
-				p.Tools = slices.Clone(w.conf.Tools)
-			}
-			return p, nil
+		meant = true
+		if !w.fits(c) {
+			continue
 		}
+		p := &Principal{ID: "svc:" + w.conf.ID, Kind: KindService, Name: w.conf.ID, Groups: slices.Clone(w.conf.Groups), Expires: expires}
+		if len(w.conf.Servers) > 0 {
+			p.Servers = slices.Clone(w.conf.Servers)
+		}
+		if len(w.conf.Tools) > 0 {
+			p.Tools = slices.Clone(w.conf.Tools)
+		}
+		return p, nil
+	}
+	if !meant {
+		return nil, badToken("the token was made for another audience than this portal", "ask the platform for a token with the audience of auth.workloads, by default "+s.resource(), nil)
 	}
 	e := denied("the token is valid, but no rule of auth.workloads is for this machine", "ask the portal's admin for a rule that matches the claims of this token")
 	e.cause = fmt.Errorf("sub is %s", short(c.text("sub")))
 	return nil, e
-}
-
-func (s *settings) laterRule(i int, issuer string) bool {
-	return slices.ContainsFunc(s.jobs[i+1:], func(w workload) bool { return w.conf.Issuer == issuer })
 }
 
 // fits reports whether every claim of the rule is there, as text, and matches

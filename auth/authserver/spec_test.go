@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
 	"github.com/mcp-portal/mcp-portal/auth/vault"
 	"github.com/mcp-portal/mcp-portal/config"
 )
@@ -611,6 +614,18 @@ func TestVerify(t *testing.T) {
 		if err != nil || r.valid(raw) == nil {
 			t.Errorf("another %s is taken (%v)", name, err)
 		}
+	}
+	key, err := r.keys.current(t.Context(), r.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key.private}, (&jose.SignerOptions{}).WithType("JWT").WithHeader(jose.HeaderKey("kid"), key.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := jwt.Signed(signer).Claims(accessClaims{Issuer: r.url, Audience: r.url + "/mcp", Subject: "svc:ci", Expires: r.clock().Add(time.Hour).Unix()}).Serialize()
+	if err != nil || r.valid(other) == nil {
+		t.Errorf("a token of another type is taken (%v)", err)
 	}
 	r.add(r.cfg.Auth.Tokens.Access)
 	if r.valid(access) == nil {

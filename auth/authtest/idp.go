@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,6 +40,8 @@ type IdP struct {
 	edit     func(claims map[string]any)
 	discover func(doc map[string]any)
 	codes    map[string]code
+	refresh  map[string]bool // refresh tokens that hold; each is used up by its use
+	renewals int
 	fetches  int
 	requests int
 }
@@ -54,13 +57,16 @@ type signingKey struct {
 	key *ecdsa.PrivateKey
 }
 
-type code struct{ challenge, nonce, redirect string }
+type code struct {
+	challenge, nonce, redirect string
+	offline                    bool
+}
 
 // StartFakeIdP starts an IdP that is up and signs in "alice" of the groups
 // "eng" and "mcp-users". It ends with the test.
 func StartFakeIdP(t testing.TB) *IdP {
 	t.Helper()
-	p := &IdP{ClientID: "portal", ClientSecret: "fake-idp-secret", codes: map[string]code{}, now: time.Now,
+	p := &IdP{ClientID: "portal", ClientSecret: "fake-idp-secret", codes: map[string]code{}, refresh: map[string]bool{}, now: time.Now,
 		user: User{Sub: "alice", Name: "Alice Example", Email: "alice@corp.test", Groups: []string{"eng", "mcp-users"}}}
 	p.RotateKeys()
 	mux := http.NewServeMux()
@@ -68,6 +74,7 @@ func StartFakeIdP(t testing.TB) *IdP {
 	mux.HandleFunc("GET /keys", p.jwks)
 	mux.HandleFunc("GET /authorize", p.authorize)
 	mux.HandleFunc("POST /token", p.token)
+	mux.HandleFunc("GET /logout", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("signed out at the IdP")) })
 	p.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
 		p.requests++
@@ -202,6 +209,7 @@ func (p *IdP) discovery(w http.ResponseWriter, r *http.Request) {
 		"code_challenge_methods_supported":               []string{"S256"},
 		"token_endpoint_auth_methods_supported":          []string{"client_secret_basic"},
 		"authorization_response_iss_parameter_supported": true,
+		"end_session_endpoint":                           p.Issuer + "/logout",
 	}
 	p.mu.Lock()
 	if p.discover != nil {
@@ -240,7 +248,8 @@ func (p *IdP) authorize(w http.ResponseWriter, r *http.Request) {
 		maps.Copy(out, url.Values{"error": {"invalid_request"}, "error_description": {"code flow with PKCE S256 is required"}})
 	default:
 		c := random()
-		p.codes[c] = code{challenge: q.Get("code_challenge"), nonce: q.Get("nonce"), redirect: q.Get("redirect_uri")}
+		p.codes[c] = code{challenge: q.Get("code_challenge"), nonce: q.Get("nonce"), redirect: q.Get("redirect_uri"),
+			offline: strings.Contains(q.Get("scope"), "offline_access")}
 		out.Set("code", c)
 	}
 	back.RawQuery = out.Encode()
@@ -256,20 +265,45 @@ func (p *IdP) token(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	c, ok := p.codes[r.PostFormValue("code")]
 	delete(p.codes, r.PostFormValue("code"))
+	old := r.PostFormValue("refresh_token")
+	renews := r.PostFormValue("grant_type") == "refresh_token" && p.refresh[old]
+	if renews {
+		delete(p.refresh, old)
+		p.renewals++
+	}
 	u, edit, now := p.user, p.edit, p.now()
 	p.mu.Unlock()
 	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
-	if !ok || c.redirect != r.PostFormValue("redirect_uri") || c.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) {
+	if !renews && (!ok || c.redirect != r.PostFormValue("redirect_uri") || c.challenge != base64.RawURLEncoding.EncodeToString(sum[:])) {
 		answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
 		return
 	}
 	claims := map[string]any{"iss": p.Issuer, "sub": u.Sub, "aud": p.ClientID, "nonce": c.nonce, "name": u.Name, "email": u.Email,
 		"groups": u.Groups, "iat": now.Unix(), "exp": now.Add(5 * time.Minute).Unix()}
+	if renews {
+		delete(claims, "nonce")
+	}
 	if edit != nil {
 		edit(claims)
 		maps.DeleteFunc(claims, func(_ string, v any) bool { return v == nil })
 	}
-	answer(w, http.StatusOK, map[string]any{"access_token": random(), "token_type": "Bearer", "expires_in": 300, "id_token": p.Sign("JWT", claims)})
+	out := map[string]any{"access_token": random(), "token_type": "Bearer", "expires_in": 300, "id_token": p.Sign("JWT", claims)}
+	if renews || c.offline {
+		next := random()
+		p.set(func() { p.refresh[next] = true })
+		out["refresh_token"] = next
+	}
+	answer(w, http.StatusOK, out)
+}
+
+// EndSessions makes every refresh token invalid.
+func (p *IdP) EndSessions() { p.set(func() { clear(p.refresh) }) }
+
+// Renewals is how often a refresh token was used.
+func (p *IdP) Renewals() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.renewals
 }
 
 func answer(w http.ResponseWriter, status int, v any) {
