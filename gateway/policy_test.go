@@ -125,6 +125,9 @@ func TestBudgetsAtTheDoor(t *testing.T) {
     - {name: few, tools: [look], action: allow, budget: {per_run: 3, per_hour: 5}}
 `, nil)
 	c, direct := p.client(modern, twoTools, noCaps, nil), p.client(legacy, "", noCaps, nil)
+	if got := c.call("portal_query_tools", `{"query":"look"}`, "", nil); !strings.Contains(got.text(), "s_look [read, depends on the arguments") {
+		t.Errorf("%s", got.Raw)
+	}
 	got := c.code(`let ok = 0; await Promise.all([1,2,3,4,5,6].map(i => s.look({id: String(i)}).then(() => ok++, () => 0))); return ok`, "", nil)
 	if !strings.HasPrefix(got.text(), "3\n") || len(v.calls()) != 3 {
 		t.Errorf("%d calls arrived: %s", len(v.calls()), got.Raw)

@@ -274,9 +274,12 @@ func (g *Gateway) describe(r *request, t *registry.Tool, detail string) string {
 
 // verdict says in a word what the guard would do with a call of the tool.
 func (g *Gateway) verdict(r *request, t *registry.Tool) string {
-	mode := writeguard.Direct
-	d := r.set.policy.Decide(writeguard.Call{Principal: r.who, Client: r.client, Mode: mode, Server: t.Server, Tool: t.Name,
-		Description: t.Description, Annotations: t.Annotations, Arguments: json.RawMessage("{}")})
+	// Neither the arguments nor what happens before are known yet.
+	d := r.set.policy.Outlook(writeguard.Call{Principal: r.who, Client: r.client, Mode: writeguard.Direct, Server: t.Server, Tool: t.Name,
+		Description: t.Description, Annotations: t.Annotations})
+	if len(d.If) > 0 {
+		return string(d.Class) + ", depends on the arguments or on earlier calls"
+	}
 	switch d.Action {
 	case writeguard.Allow:
 		return string(d.Class)
