@@ -557,3 +557,35 @@ func TestServiceTokenRotation(t *testing.T) {
 	}
 	wantError(t, second(p.call("Bearer "+short)), 401, CodeInvalidToken)
 }
+
+// B115, B116: addresses are those of the configuration, whatever a proxy or a
+// client says in headers.
+func TestAddressesComeFromTheConfiguration(t *testing.T) {
+	p, _ := serving(t, nil)
+	for _, path := range []string{"/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-authorization-server"} {
+		req, err := http.NewRequest("GET", p.url(path), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Forwarded-Host", "evil.example")
+		req.Header.Set("X-Forwarded-Proto", "https")
+		req.Header.Set("Forwarded", "host=evil.example;proto=https")
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := readAll(t, res)
+		res.Body.Close()
+		if res.StatusCode != 200 || strings.Contains(body, "evil") || strings.Contains(body, "https://") || !strings.Contains(body, p.srv.URL) {
+			t.Errorf("%s: %d %s", path, res.StatusCode, body)
+		}
+	}
+	r := httptest.NewRequest("POST", p.srv.URL+"/mcp", nil)
+	r.Header.Set("X-Forwarded-Host", `evil.example", x="`)
+	_, err := p.Authenticate(r)
+	w := httptest.NewRecorder()
+	p.Challenge(w, r, err)
+	if h := w.Header().Get("WWW-Authenticate"); strings.Contains(h, "evil") || !strings.Contains(h, p.srv.URL) {
+		t.Errorf("challenge: %s", h)
+	}
+}
