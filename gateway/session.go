@@ -168,8 +168,19 @@ func (s *sessions) get(ctx context.Context, user, id string) (*session, error) {
 	if err != nil {
 		s.log.Warn("session's last use could not be stored", "error", err)
 	}
-	if swapped {
+	switch {
+	case swapped:
 		s.clean(n, updated)
+	case err == nil:
+		// It changed since it was read, and may just have been ended.
+		s.mu.Lock()
+		n.read = time.Time{}
+		s.mu.Unlock()
+		raw, found, err := s.store.Get(ctx, key)
+		if err == nil && (!found || json.Unmarshal(raw, &rec) == nil && rec.Ended) {
+			s.forget(key)
+			return nil, errNoSession
+		}
 	}
 	return n, nil
 }
