@@ -12,7 +12,6 @@ type node struct {
 	raw  []byte // of scalars and strings
 	keys []string
 	kids []*node
-	cost int // in units of a twelfth of a token, set by measure
 }
 
 var errNotJSON = errors.New("it is not valid JSON")

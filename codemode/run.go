@@ -36,7 +36,7 @@ const (
 	maxArgs       = 1 << 20                // bytes of one call's arguments
 	maxArgsFlight = 16 << 20               // bytes of arguments of unfinished calls
 	maxContent    = 4 << 20                // bytes of returned content blocks
-	defaultValue  = 256 << 10              // bytes of the value kept before shaping
+	defaultValue  = 4 << 20                // bytes of the value, which the answer is cut from
 	frameSlack    = 64 << 10               // room for envelopes and notes
 	reusableHeap  = 32 << 10               // KiB; a worker with more left is retired
 	maxLogLines   = 10_000
@@ -223,7 +223,7 @@ func (e *execution) limit(k proto.Kind) int {
 	case proto.Idle:
 		return 4
 	case proto.Done:
-		return 2*e.lim.MaxValue + 2*maxContent + frameSlack
+		return e.lim.MaxValue + maxContent + 2*frameSlack
 	}
 	return -1
 }
@@ -281,7 +281,7 @@ func (e *execution) done(data []byte) (*proto.DoneMsg, error) {
 	if err := json.Unmarshal(data, &d); err != nil {
 		return nil, fmt.Errorf("%w: the last message: %v", proto.ErrProtocol, err)
 	}
-	if len(d.Value) > 2*e.lim.MaxValue+frameSlack {
+	if len(d.Value) > e.lim.MaxValue+frameSlack {
 		return nil, fmt.Errorf("%w: the value has %d bytes, at most %d are allowed", proto.ErrProtocol, len(d.Value), e.lim.MaxValue)
 	}
 	n := 0

@@ -1,6 +1,7 @@
 package codemode
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -86,23 +87,29 @@ func Shape(value json.RawMessage, budgetTokens int) (json.RawMessage, bool, Cut)
 	if len(value) == 0 {
 		return value, false, cut // no value at all: undefined
 	}
-	root, err := parseTree(value)
-	if err != nil {
-		root = &node{kind: '"', raw: appendQuoted(nil, strings.ToValidUTF8(string(value), "\ufffd"))}
-		value = root.raw
+	if !json.Valid(value) {
+		value = appendQuoted(nil, strings.ToValidUTF8(string(value), "\ufffd"))
 	}
 	budget := budgetTokens * unitsPerToken
 	if units(value) <= budget {
 		return value, false, cut
 	}
-	root.measure()
-	if compact := root.appendJSON(nil); units(compact) <= budget {
-		cut.Kept = len(compact)
-		return compact, false, cut
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, value); err != nil { // it is valid, see above
+		return json.RawMessage(`"…"`), true, cut
+	}
+	if units(compact.Bytes()) <= budget {
+		cut.Kept = compact.Len()
+		return compact.Bytes(), false, cut
+	}
+	root := newPart(compact.Bytes())
+	deepest := maxShapeDepth
+	if compact.Len() > bigValue {
+		deepest = maxBigDepth
 	}
 	for room := budget; room > costLeast; room = room * 7 / 8 {
-		s := shaper{cut: Cut{Bytes: cut.Bytes}}
-		s.fit(root, room)
+		s := shaper{cut: Cut{Bytes: cut.Bytes}, deepest: deepest}
+		s.fit(root, room, 0)
 		if units(s.b) <= budget {
 			s.cut.Kept = len(s.b)
 			return s.b, true, s.cut
@@ -123,54 +130,33 @@ func ShapeText(text string, budgetTokens int) (string, bool) {
 	return head + moreCharacters(left), true
 }
 
-// measure fills in the cost of every node.
-func (n *node) measure() {
-	switch n.kind {
-	case '{', '[':
-		n.cost = 2 * costSign
-		for i, k := range n.kids {
-			k.measure()
-			n.cost += k.cost + costSign
-			if n.kind == '{' {
-				n.cost += keyCost(n.keys[i])
-			}
-		}
-	default:
-		n.cost = units(n.raw)
-	}
-}
-
-func keyCost(key string) int { return units([]byte(key)) + costQuotes + 2*costSign }
-
-// core is what a list item costs when its long parts are clipped.
-func (n *node) core() int {
-	if n.kind != '{' {
-		return min(n.cost, costClip)
-	}
-	c := 2 * costSign
-	for i, k := range n.kids {
-		c += keyCost(n.keys[i]) + min(k.cost, costClip)
-	}
-	return min(c, n.cost)
-}
+// Each level of a value is read anew from its text, so depth costs time.
+const (
+	maxShapeDepth = 100
+	maxBigDepth   = 24
+	bigValue      = 256 << 10 // bytes
+)
 
 type shaper struct {
-	b   []byte
-	cut Cut
+	b       []byte
+	cut     Cut
+	deepest int
 }
 
 // fit writes a value within a budget of units.
-func (s *shaper) fit(n *node, budget int) {
+func (s *shaper) fit(n *part, budget, depth int) {
 	if n.cost <= budget {
-		s.b = n.appendJSON(s.b)
+		s.b = append(s.b, n.raw...)
 		return
 	}
-	switch n.kind {
-	case '{':
-		s.object(n, budget)
-	case '[':
-		s.list(n, budget)
-	case '"':
+	switch kind := n.raw[0]; {
+	case (kind == '{' || kind == '[') && depth >= s.deepest:
+		s.text(string(n.raw), budget)
+	case kind == '{':
+		s.object(n, budget, depth)
+	case kind == '[':
+		s.list(n, budget, depth)
+	case kind == '"':
 		s.text(unquote(n.raw), budget)
 	default: // a number of absurd length
 		s.text(string(n.raw), budget)
@@ -226,7 +212,8 @@ func level(costs []int, room int) int {
 	return 1 << 60
 }
 
-func (s *shaper) object(n *node, budget int) {
+func (s *shaper) object(n *part, budget, depth int) {
+	n.open(budget)
 	names, costs := 2*costSign, make([]int, len(n.kids))
 	least := 0
 	for i, k := range n.kids {
@@ -236,7 +223,7 @@ func (s *shaper) object(n *node, budget int) {
 	}
 	keep := make([]bool, len(n.kids))
 	left := 0
-	if names+least <= budget {
+	if names+least <= budget && n.more == 0 {
 		for i := range keep {
 			keep[i] = true
 		}
@@ -250,7 +237,7 @@ func (s *shaper) object(n *node, budget int) {
 			return min(costs[a], costClip) + keyCost(n.keys[a]) - min(costs[b], costClip) - keyCost(n.keys[b])
 		})
 		room := budget - 2*costSign - costMarker - keyCost("…")
-		names, left = 2*costSign+costMarker+keyCost("…"), len(n.kids)
+		names, left = 2*costSign+costMarker+keyCost("…"), len(n.kids)+n.more
 		for _, i := range order {
 			need := keyCost(n.keys[i]) + min(costs[i], costClip)
 			if room -= need; room < 0 {
@@ -280,7 +267,7 @@ func (s *shaper) object(n *node, budget int) {
 		first = false
 		s.b = appendQuoted(s.b, n.keys[i])
 		s.b = append(s.b, ':')
-		s.fit(k, min(k.cost, most))
+		s.fit(k, min(k.cost, most), depth+1)
 	}
 	if left > 0 {
 		s.cut.Fields += left
@@ -300,10 +287,11 @@ func (s *shaper) object(n *node, budget int) {
 
 // list keeps whole items where it can. Items with long parts are clipped before
 // items are dropped.
-func (s *shaper) list(n *node, budget int) {
+func (s *shaper) list(n *part, budget, depth int) {
+	n.open(budget)
 	costs, cores := make([]int, len(n.kids)), make([]int, len(n.kids))
 	for i, k := range n.kids {
-		costs[i], cores[i] = k.cost, k.core()
+		costs[i], cores[i] = k.cost, k.core
 	}
 	typical := slices.Clone(cores)
 	slices.Sort(typical)
@@ -314,7 +302,7 @@ func (s *shaper) list(n *node, budget int) {
 		total += min(c, clip) + costSign
 	}
 	count := len(n.kids)
-	if total > room {
+	if total > room || n.more > 0 {
 		room -= costMarker
 		count = 0
 		used := 0
@@ -336,9 +324,9 @@ func (s *shaper) list(n *node, budget int) {
 		if i > 0 {
 			s.b = append(s.b, ',')
 		}
-		s.fit(k, min(k.cost, most))
+		s.fit(k, min(k.cost, most), depth+1)
 	}
-	if left := len(n.kids) - count; left > 0 {
+	if left := len(n.kids) + n.more - count; left > 0 {
 		s.cut.Items += left
 		if count > 0 {
 			s.b = append(s.b, ',')

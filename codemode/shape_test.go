@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -218,4 +219,30 @@ func FuzzShape(f *testing.F) {
 			t.Fatalf("%q → %d tokens of %d", in, EstimateTokens(out), budget)
 		}
 	})
+}
+
+// A value that takes all the room it may costs little more than its own size:
+// the portal does this for every run, whatever the script returned.
+func TestShapeOfLargeValuesIsCheap(t *testing.T) {
+	const size = 4 << 20
+	for name, value := range map[string]string{
+		"small numbers": "[" + strings.Repeat("1,", size/2) + "1]",
+		"empty lists":   "[" + strings.Repeat("[],", size/3) + "1]",
+		"lists of many": "[" + strings.Repeat("["+strings.Repeat("1,", 2000)+"1],", size/4000) + "1]",
+		"many fields":   `{"a":1` + strings.Repeat(`,"b":1`, size/6) + "}",
+		"one text":      `"` + strings.Repeat("x", size) + `"`,
+		"deep":          strings.Repeat("[", 5000) + `"` + strings.Repeat("x", size) + `"` + strings.Repeat("]", 5000),
+		"records":       "[" + strings.Repeat(`{"id":123456,"name":"a name of some length","tags":["a","b"]},`, size/64) + "1]",
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		out, cut, info := Shape(json.RawMessage(value), 6000)
+		runtime.ReadMemStats(&after)
+		if !cut || !json.Valid(out) || EstimateTokens(out) > 6000 || info.Bytes != len(value) {
+			t.Errorf("%s: cut %v, %d bytes, %+v", name, cut, len(out), info)
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 48<<20 {
+			t.Errorf("%s: %d MB for a value of 4 MB", name, used>>20)
+		}
+	}
 }

@@ -151,5 +151,5 @@ func (g *Gateway) finished(r *request, x *run) json.RawMessage {
 	if x.err != nil {
 		return toolError(g.errorText(x.err) + x.madeSentence())
 	}
-	return g.outcomeResult(r, x.madeSentence(), x.out)
+	return g.outcomeResult(context.WithoutCancel(x.ctx), r, x.calls(), x.out)
 }

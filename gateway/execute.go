@@ -77,7 +77,63 @@ func (g *Gateway) executeTool(ctx context.Context, r *request, a executeArgument
 	} else {
 		params = params.Without("arguments")
 	}
-	return g.toolAnswer(r, g.passageOf(r), t, params, ctx)
+	result, e := g.toolAnswer(r, g.passageOf(r), t, params, ctx)
+	if e != nil || r.whole() {
+		return result, e
+	}
+	return g.toolResult(ctx, r, result), nil
+}
+
+// WholeKey is a member of _meta by which the portal's own command line asks for
+// results as they are, whatever their size: no model reads them.
+const WholeKey = "mcp-portal/whole"
+
+func (r *request) whole() bool {
+	meta, err := wire.ParseObject(r.params.Get("_meta"))
+	return err == nil && string(meta.Get(WholeKey)) == "true"
+}
+
+// toolResult is the result of one tool as the result of portal_execute: within
+// the budget, and with the structured content that resultSchema declares.
+func (g *Gateway) toolResult(ctx context.Context, r *request, result json.RawMessage) json.RawMessage {
+	o, err := wire.ParseObject(result)
+	if err != nil || o.Get("resultType") != nil && o.String("resultType") != "complete" {
+		return result // a question to the client, say
+	}
+	if string(o.Get("isError")) == "true" {
+		if o.Get("structuredContent") == nil {
+			return result
+		}
+		return o.Set("structuredContent", wire.Object{{Key: "status", Value: json.RawMessage(`"error"`)}, {Key: "value", Value: o.Get("structuredContent")}}.Bytes()).Bytes()
+	}
+	out := wire.Object{{Key: "status", Value: json.RawMessage(`"ok"`)}}
+	var blocks []json.RawMessage
+	_ = json.Unmarshal(o.Get("content"), &blocks) // what is no list is relayed as it is
+	text := 0
+	for _, b := range blocks {
+		if c, err := wire.ParseObject(b); err == nil && c.String("type") == "text" {
+			text += codemode.EstimateTokens([]byte(c.String("text")))
+		}
+	}
+	structured := o.Get("structuredContent")
+	budget := r.set.cfg.Code.ResultTokens
+	if text <= budget && codemode.EstimateTokens(structured) <= budget {
+		if structured != nil {
+			out = append(out, wire.Field{Key: "value", Value: structured})
+		}
+		return o.Set("structuredContent", out.Bytes()).Bytes()
+	}
+	value, ok := codemode.Plain(result)
+	if !ok {
+		return o.Set("structuredContent", out.Bytes()).Bytes() // media beside text: as it is
+	}
+	s := g.shaped(ctx, r, value, false)
+	out = append(out, wire.Field{Key: "value", Value: s.value}, wire.Field{Key: "cut", Value: wire.Quote(s.note)})
+	if s.id != "" {
+		out = append(out, wire.Field{Key: "result", Value: wire.Quote(s.id)})
+	}
+	content := []json.RawMessage{textBlock(valueText(s.value)), textBlock(s.note)}
+	return o.Set("content", wire.Encode(content)).Set("structuredContent", out.Bytes()).Bytes()
 }
 
 // codeArguments of portal_codemode_execute and portal_code.
@@ -116,7 +172,7 @@ func (g *Gateway) searchCode(ctx context.Context, r *request) (json.RawMessage, 
 	if err != nil {
 		return toolError(g.errorText(err)), nil
 	}
-	return g.outcomeResult(r, "", out), nil
+	return g.outcomeResult(ctx, r, nil, out), nil
 }
 
 // runCode starts a run and answers when it ends or waits for a person.
@@ -160,7 +216,25 @@ func (h *host) Call(ctx context.Context, c codemode.HostCall) (json.RawMessage, 
 	if err != nil {
 		return nil, h.hostError(err)
 	}
+	if most := h.req.set.cfg.Code.MaxCallResult; len(result) > most {
+		return nil, h.tooLarge(ctx, result, most)
+	}
 	return result, nil
+}
+
+// tooLarge is the error for a result that a script may not receive whole.
+func (h *host) tooLarge(ctx context.Context, result json.RawMessage, most int) error {
+	e := &codemode.HostError{Code: "too_large", Message: fmt.Sprintf("The call was made, but its result of %d bytes is more than the %d a script may receive at once. Ask for fewer rows or fields", len(result), most)}
+	if value, ok := codemode.Plain(result); ok {
+		id, err := h.g.kept.put(ctx, h.req.who.ID, value)
+		if err == nil {
+			e.Message += fmt.Sprintf(", or read it in parts within %d minutes: await codemode.result(%q, {path: \"a.b\", from: 0, to: 100}).", int(keptFor.Minutes()), id)
+			return e
+		}
+		h.g.log.Warn("a large result could not be kept", "run", h.run.id, "error", err)
+	}
+	e.Message += "."
+	return e
 }
 
 func (h *host) hostError(err error) error {
@@ -178,8 +252,8 @@ func (h *host) hostError(err error) error {
 	return &codemode.HostError{Code: code, Message: h.g.errorText(err)}
 }
 
-// Query answers codemode.tools, search, describe and servers.
-func (h *host) Query(_ context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
+// Query answers codemode.tools, search, describe, servers and result.
+func (h *host) Query(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
 	var list []json.RawMessage
 	if err := json.Unmarshal(args, &list); err != nil {
 		list = []json.RawMessage{args}
@@ -224,6 +298,8 @@ func (h *host) Query(_ context.Context, name string, args json.RawMessage) (json
 			return nil, err
 		}
 		return append(o, wire.Field{Key: "types", Value: wire.Quote(codemode.Declare(t.Identifier, t.Description, t.InputSchema, t.OutputSchema))}).Bytes(), nil
+	case "result":
+		return h.g.kept.read(ctx, r.who.ID, list)
 	case "servers":
 		type row struct {
 			ID          string `json:"id"`

@@ -80,6 +80,7 @@ type Gateway struct {
 	passing   *passing
 	parked    *parking
 	personal  *personal
+	kept      *kept
 	policy    atomic.Pointer[settings]
 	calls     inflight
 	drainOnce sync.Once
@@ -142,6 +143,7 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 	g.toggles = newToggles(opt.Store, opt.Log, g.bus)
 	g.listeners = newListeners(ctx, g)
 	g.runs = newRuns(g)
+	g.kept = &kept{store: opt.Store, log: opt.Log, now: opt.Now}
 	g.passing = newPassing(g.bus, opt.Log, &g.calls)
 	g.carry(ctx)
 	g.parked = newParking(ctx, g)

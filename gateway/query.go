@@ -133,18 +133,37 @@ func (g *Gateway) find(r *request, a queryArguments, limit int) (tools []*regist
 }
 
 // named finds a visible tool by any name an agent may hold: outward name,
-// code identifier, server/tool, server.tool.
+// code identifier, server/tool, server.tool; or else the only tool whose name
+// differs from it in capitals and signs alone.
 func (v *view) named(n string) *registry.Tool {
 	n = strings.TrimPrefix(strings.TrimSpace(n), "codemode.")
 	if t, ok := v.tool(n); ok {
 		return t
 	}
-	for _, t := range v.tools() {
+	all := v.tools()
+	for _, t := range all {
 		if t.Identifier == n || t.Server+"/"+t.Name == n || t.Server+"."+t.Name == n || registry.ServerIdentifier(t.Server)+"."+t.Member == n {
 			return t
 		}
 	}
-	return nil
+	if len(n) > 300 {
+		return nil
+	}
+	var found *registry.Tool
+	for _, t := range all {
+		if want := fold(n); fold(t.Outward) == want || fold(t.Identifier) == want || fold(t.Server+t.Name) == want {
+			if found != nil {
+				return nil
+			}
+			found = t
+		}
+	}
+	return found
+}
+
+// fold removes what names get wrong without another tool being meant.
+func fold(s string) string {
+	return strings.NewReplacer("_", "", "-", "", ".", "", "$", "", "/", "").Replace(strings.ToLower(s))
 }
 
 // serverOverview answers the empty query.

@@ -102,7 +102,7 @@ func forwardMeta(params wire.Object) json.RawMessage {
 	if err != nil {
 		return nil
 	}
-	m = m.Without(wire.MetaProtocolVersion, wire.MetaClientInfo, wire.MetaClientCapabilities, wire.MetaLogLevel, wire.MetaSubscriptionID)
+	m = m.Without(wire.MetaProtocolVersion, wire.MetaClientInfo, wire.MetaClientCapabilities, wire.MetaLogLevel, wire.MetaSubscriptionID, WholeKey)
 	if len(m) == 0 {
 		return nil
 	}

@@ -1,90 +1,46 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/codemode"
+	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/wire"
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
 
-// callSummary is what goes back of the calls to one tool.
-type callSummary struct {
-	Tool   string   `json:"tool"`
-	Calls  int      `json:"calls"`
-	OK     int      `json:"ok"`
-	Millis float64  `json:"ms"`
-	Bytes  int      `json:"bytes"`
-	Errors []string `json:"errors,omitempty"`
-}
-
-// summarize groups calls by tool, in order of first use, with at most three
-// different error texts each.
-func summarize(calls []codemode.CallRecord) []callSummary {
-	var out []callSummary
-	at := map[string]int{}
-	for _, c := range calls {
-		i, ok := at[c.Tool]
-		if !ok {
-			i = len(out)
-			at[c.Tool] = i
-			out = append(out, callSummary{Tool: c.Tool})
-		}
-		s := &out[i]
-		s.Calls++
-		s.Millis += c.Millis
-		s.Bytes += c.BytesOut
-		if c.Status == "ok" {
-			s.OK++
-			continue
-		}
-		text := c.Status
-		if c.Error != "" {
-			text += ": " + bounded(c.Error, 160)
-		}
-		known := false
-		for _, e := range s.Errors {
-			known = known || e == text
-		}
-		if !known && len(s.Errors) < 3 {
-			s.Errors = append(s.Errors, text)
-		}
-	}
-	for i := range out {
-		out[i].Millis = float64(int(out[i].Millis*10)) / 10
-	}
-	return out
-}
-
 // outcomeResult is the CallToolResult of a run: first the value alone, then
-// console and calls in one short text; structuredContent has the same parts.
-func (g *Gateway) outcomeResult(r *request, made string, out *codemode.Outcome) json.RawMessage {
+// console and calls in one short text; structuredContent has the same parts, as
+// resultSchema declares them.
+func (g *Gateway) outcomeResult(ctx context.Context, r *request, made []madeCall, out *codemode.Outcome) json.RawMessage {
 	calls := summarize(out.Calls)
 	o := wire.Object{}
 	var first string
+	var notes []string
 	isError := out.Error != nil
 	if isError {
-		first = errorLine(out.Error) + made
-		o = append(o, wire.Field{Key: "status", Value: json.RawMessage(`"error"`)},
-			wire.Field{Key: "error", Value: wire.Encode(map[string]any{"kind": out.Error.Kind, "name": out.Error.Name, "message": bounded(out.Error.Message, 4000), "line": out.Error.Line, "column": out.Error.Column, "code": out.Error.Code})})
+		first = errorLine(out.Error) + madeSentence(made)
+		o = append(o, wire.Field{Key: "status", Value: json.RawMessage(`"error"`)}, wire.Field{Key: "error", Value: errorValue(out.Error)})
 	} else {
-		value, cut, note := codemode.Shape(out.Value, r.set.cfg.Code.ResultTokens)
-		first = valueText(value)
+		s := g.shaped(ctx, r, out.Value, out.ValueCut)
+		first = valueText(s.value)
 		o = append(o, wire.Field{Key: "status", Value: json.RawMessage(`"ok"`)})
-		if value != nil {
-			o = append(o, wire.Field{Key: "value", Value: value})
+		if s.value != nil {
+			o = append(o, wire.Field{Key: "value", Value: s.value})
 		}
-		if cut || out.ValueCut {
-			o = append(o, wire.Field{Key: "cut", Value: wire.Quote(cutNote(note, out.ValueCut))})
+		if s.note != "" {
+			o = append(o, wire.Field{Key: "cut", Value: wire.Quote(s.note)})
+			notes = append(notes, s.note)
 		}
-	}
-	var notes []string
-	if c := o.String("cut"); c != "" {
-		notes = append(notes, c+" Return less: filter, count or summarise in the code.")
+		if s.id != "" {
+			o = append(o, wire.Field{Key: "result", Value: wire.Quote(s.id)})
+		}
 	}
 	if len(out.Logs) > 0 {
 		o = append(o, wire.Field{Key: "logs", Value: wire.Encode(out.Logs)})
@@ -96,6 +52,12 @@ func (g *Gateway) outcomeResult(r *request, made string, out *codemode.Outcome) 
 	if len(calls) > 0 {
 		o = append(o, wire.Field{Key: "calls", Value: wire.Encode(calls)})
 		notes = append(notes, "calls: "+callsLine(calls))
+	}
+	if changed := changes(made); len(changed) > 0 {
+		o = append(o, wire.Field{Key: "changed", Value: wire.Encode(changed)})
+		if !isError {
+			notes = append(notes, "changed: "+strings.Join(changed, "; "))
+		}
 	}
 	content := []json.RawMessage{textBlock(first)}
 	blocks, dropped := boundBlocks(out.Content, r.set.cfg.Code.ResultTokens)
@@ -111,6 +73,50 @@ func (g *Gateway) outcomeResult(r *request, made string, out *codemode.Outcome) 
 		res = append(res, wire.Field{Key: "isError", Value: json.RawMessage("true")})
 	}
 	return res.Bytes()
+}
+
+// shapedValue is a value within the budget of an answer.
+type shapedValue struct {
+	value json.RawMessage
+	note  string // what is left out, and how to get it; empty: nothing
+	id    string // of the whole value, if it is kept
+}
+
+// shaped cuts a value to the budget and keeps the whole for later code. beyond
+// says that it was cut before, since it was more than a run may return.
+func (g *Gateway) shaped(ctx context.Context, r *request, value json.RawMessage, beyond bool) shapedValue {
+	short, cut, lost := codemode.Shape(value, r.set.cfg.Code.ResultTokens)
+	s := shapedValue{value: short}
+	if !cut && !beyond {
+		return s
+	}
+	s.note = cutNote(lost, beyond)
+	if r.set.cfg.Code.Mode == "off" {
+		s.note += " Ask for less: fewer rows or fields, or page by page."
+		return s
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	id, err := g.kept.put(ctx, r.who.ID, value)
+	if err != nil {
+		g.log.Warn("the whole value of an answer could not be kept", "error", err)
+		s.note += " The rest could not be kept (" + keptProblem(err) + "): return less next time, filter, count or summarise in the code."
+		return s
+	}
+	s.id = id
+	s.note += fmt.Sprintf(" The whole is kept for %d minutes: code reads it with await codemode.result(%q). Filter, count or summarise it there.", int(keptFor.Minutes()), id)
+	return s
+}
+
+func keptProblem(err error) string {
+	if errors.Is(err, store.ErrUnavailable) {
+		return "the store cannot be reached"
+	}
+	return bounded(err.Error(), 120)
+}
+
+func errorValue(e *codemode.ScriptError) json.RawMessage {
+	return wire.Encode(map[string]any{"kind": e.Kind, "name": e.Name, "message": bounded(e.Message, 4000), "line": e.Line, "column": e.Column, "code": e.Code})
 }
 
 // Bounds of the content blocks that code returns, beside its value.
@@ -200,22 +206,6 @@ func errorLine(e *codemode.ScriptError) string {
 		s += fmt.Sprintf(" (line %d, column %d of your code)", e.Line, e.Column)
 	}
 	return s
-}
-
-func callsLine(calls []callSummary) string {
-	var parts []string
-	for i, c := range calls {
-		if i == 20 {
-			parts = append(parts, fmt.Sprintf("and %d more tools", len(calls)-i))
-			break
-		}
-		p := fmt.Sprintf("%s ×%d", c.Tool, c.Calls)
-		if c.OK < c.Calls {
-			p += fmt.Sprintf(" (%d not ok: %s)", c.Calls-c.OK, strings.Join(c.Errors, "; "))
-		}
-		parts = append(parts, p)
-	}
-	return strings.Join(parts, ", ")
 }
 
 // pausedResult tells the agent that the run waits, for what, and what to do.

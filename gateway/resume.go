@@ -156,10 +156,22 @@ func lostText(why string, made []madeCall) string {
 	return "There is no such paused run any more: " + why + "." + sentence
 }
 
-func (x *run) madeSentence() string {
+func (x *run) madeSentence() string { return madeSentence(x.calls()) }
+
+// calls are the calls that the run has made so far.
+func (x *run) calls() []madeCall {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return madeSentence(x.made)
+	return append([]madeCall(nil), x.made...)
+}
+
+// mayHaveChanged tells whether a call was sent that is more than a look.
+func (m madeCall) mayHaveChanged() bool {
+	switch m.Status {
+	case "ok", "tool_error", "unknown", "outcome_unknown", "protocol_error", "in_flight", "cancelled", "too_large":
+		return m.Class != writeguard.Read
+	}
+	return false
 }
 
 // madeSentence lists the calls that may have changed something. It never
@@ -167,8 +179,12 @@ func (x *run) madeSentence() string {
 func madeSentence(made []madeCall) string {
 	var writes []string
 	for _, m := range made {
-		if m.Class != writeguard.Read && (m.Status == "ok" || m.Status == "tool_error" || m.Status == "unknown" || m.Status == "outcome_unknown" || m.Status == "protocol_error" || m.Status == "in_flight" || m.Status == "cancelled") {
-			writes = append(writes, m.Tool+" ("+m.Status+")")
+		if m.mayHaveChanged() {
+			what := m.Status
+			if m.IDs != "" {
+				what += ", " + m.IDs
+			}
+			writes = append(writes, m.Tool+" ("+what+")")
 		}
 	}
 	if len(writes) == 0 {

@@ -73,6 +73,7 @@ type madeCall struct {
 	Tool   string           `json:"tool"`
 	Class  writeguard.Class `json:"class"`
 	Status string           `json:"status"`
+	IDs    string           `json:"ids,omitempty"` // of what it made or changed
 }
 
 func newRuns(g *Gateway) *runs { return &runs{g: g, all: map[string]*run{}} }
@@ -149,6 +150,9 @@ func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessa
 	x.mu.Lock()
 	x.busy--
 	sent := x.made[i].Status == inFlight
+	if err == nil && m.Class != writeguard.Read {
+		x.made[i].IDs = idsOf(res)
+	}
 	var he *codemode.HostError
 	switch isHost := errors.As(err, &he); {
 	case sent && isHost:

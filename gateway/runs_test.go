@@ -154,7 +154,7 @@ func lost(t *testing.T, got answer, why string, sent bool) {
 	if strings.Contains(text, "s_kill") {
 		t.Errorf("a call that waited is reported as sent: %s", text)
 	}
-	if strings.Contains(text, "s_put (ok)") != sent || strings.Contains(text, "already been sent") != sent {
+	if strings.Contains(text, "s_put (ok, ") != sent || strings.Contains(text, "already been sent") != sent {
 		t.Errorf("what was sent is not told truly: %s", text)
 	}
 }

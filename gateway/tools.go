@@ -33,7 +33,9 @@ type definition struct {
 	Title       string          `json:"title"`
 	Description string          `json:"description"`
 	InputSchema json.RawMessage `json:"inputSchema"`
-	Annotations annotations     `json:"annotations"`
+	// OutputSchema of what is in structuredContent; nil: text only.
+	OutputSchema json.RawMessage `json:"outputSchema,omitempty"`
+	Annotations  annotations     `json:"annotations"`
 }
 
 type annotations struct {
@@ -47,19 +49,19 @@ const (
 	noInput = `{"type":"object","properties":{}}`
 
 	querySchema = `{"type":"object","properties":{` +
-		`"query":{"type":"string","description":"What you want to do, in words. Empty: the servers and what each is for."},` +
-		`"pattern":{"type":"string","description":"Instead of query: a regular expression (RE2) over name, description and parameters."},` +
-		`"names":{"type":"array","items":{"type":"string"},"description":"Instead of query: exactly these tools."},` +
+		`"query":{"type":"string","description":"What you want to do. Empty: the servers."},` +
+		`"pattern":{"type":"string","description":"Instead: a regular expression (RE2) over name, description, parameters."},` +
+		`"names":{"type":"array","items":{"type":"string"},"description":"Instead: exactly these tools."},` +
 		`"servers":{"type":"array","items":{"type":"string"},"description":"Only these servers."},` +
-		`"detail":{"type":"string","enum":["names","brief","full"],"description":"full adds parameters (TypeScript, JSON Schema). Default brief; with names, full."},` +
+		`"detail":{"type":"string","enum":["names","brief","full"],"description":"full: with parameters and types. Default brief; with names, full."},` +
 		`"limit":{"type":"integer","minimum":1,"maximum":100,"description":"Default 10."}}}`
 
 	executeSchema = `{"type":"object","properties":{` +
 		`"code":{"type":"string","description":"JavaScript or TypeScript. Statements; end with return."},` +
-		`"tool":{"type":"string","description":"Instead of code: one tool by name."},` +
+		`"tool":{"type":"string","description":"Instead: one tool by name."},` +
 		`"arguments":{"type":"object","description":"Arguments of tool."},` +
-		`"plan":{"type":"string","description":"Instead of code: id of a reviewed plan to apply."},` +
-		`"resume":{"type":"string","description":"Instead of code: id of a paused run to go on with."}}}`
+		`"plan":{"type":"string","description":"Instead: id of a reviewed plan to apply."},` +
+		`"resume":{"type":"string","description":"Instead: id of a paused run to go on with."}}}`
 
 	executeToolSchema = `{"type":"object","properties":{` +
 		`"tool":{"type":"string","description":"Name of the tool."},` +
@@ -68,13 +70,25 @@ const (
 
 	codeSchema = `{"type":"object","properties":{` +
 		`"code":{"type":"string","description":"JavaScript or TypeScript. Statements; end with return."},` +
-		`"resume":{"type":"string","description":"Instead of code: id of a paused run to go on with."}}}`
+		`"resume":{"type":"string","description":"Instead: id of a paused run to go on with."}}}`
 
 	searchCodeSchema = `{"type":"object","properties":{` +
 		`"code":{"type":"string","description":"JavaScript. Statements; end with return."}},"required":["code"]}`
 
+	// resultSchema declares what comes back of code, be it a value, an error or
+	// a pause, and of one tool.
+	resultSchema = `{"type":"object","properties":{` +
+		`"status":{"enum":["ok","error","paused"]},` +
+		`"value":{},` +
+		`"cut":{"type":"string"},` +
+		`"result":{"type":"string"},` +
+		`"error":{"type":"object","properties":{"kind":{"type":"string"},"name":{"type":"string"},"message":{"type":"string"},"line":{"type":"integer"},"column":{"type":"integer"}}},` +
+		`"logs":{},"calls":{},"changed":{},"approvals":{},` +
+		`"run":{"type":"string"},"next":{"type":"string"}},"required":["status"]}`
+
 	codeRules = "codemode.<name>(args) calls a tool and gives its result as a plain value (object, array or text); it throws on error. Await calls; run independent ones in parallel with Promise.all. " +
-		"Where a result has no declared type, first return one small page to see its fields. Follow pagination until the end, with large pages: calls and time of a run are limited. Filter and sum in code and return only what you need: the answer is cut at a budget. console.log works; no network, files or imports. " +
+		"codemode.paginate(codemode.<name>, args) gives the items of all pages. Where a result has no declared type, first return one small page to see its fields. " +
+		"Filter and sum in code and return only what you need: the answer is cut at a budget, codemode.result(id) reads the rest. console.log works; no network, files or imports. " +
 		"Calls that change something may wait for the user's approval: the result then says what to do next."
 )
 
@@ -82,15 +96,15 @@ const (
 func (g *Gateway) definitions(v *view, mode Mode) []definition {
 	read := annotations{ReadOnly: true, Idempotent: true}
 	acts := annotations{Destructive: true, OpenWorld: true}
-	servers := serverSentence(v, 400)
+	servers := serverSentence(v, 200)
 	codeOff := v.set.cfg.Code.Mode == "off"
-	query := definition{toolQuery, "Find tools", "Find tools of the connected servers by what they do. Start here; then call what you found with portal_execute. " + servers, json.RawMessage(querySchema), read}
+	query := definition{toolQuery, "Find tools", "Find tools of the connected servers by what they do. Start here; then call what you found with portal_execute. " + servers, json.RawMessage(querySchema), nil, read}
 	switch mode {
 	case ModeMinimize:
 		query.Description = "Get description and parameters of tools, which are listed here by name only. Ask before the first call of a tool. " + servers
 		return []definition{query}
 	case ModeTwoTools:
-		run := definition{toolExecute, "Call tools", "Call tools found with portal_query_tools. For one call give tool and arguments. For several calls, loops or filtering give code: " + codeRules, json.RawMessage(executeSchema), acts}
+		run := definition{toolExecute, "Call tools", "Call tools found with portal_query_tools. For one call give tool and arguments. For several calls, loops or filtering give code: " + codeRules, json.RawMessage(executeSchema), json.RawMessage(resultSchema), acts}
 		if codeOff {
 			run.Description = "Call one tool found with portal_query_tools: give tool and arguments."
 			run.InputSchema = json.RawMessage(executeToolSchema)
@@ -98,17 +112,17 @@ func (g *Gateway) definitions(v *view, mode Mode) []definition {
 		return []definition{query, run}
 	case ModeCodemode:
 		return []definition{
-			{toolSearchCode, "Search tools with code", "Find tools with code. await codemode.tools() gives all of {name, server, description, inputSchema}; filter it and return what you need: return (await codemode.tools()).filter(t => /dns/.test(t.name)). codemode.search(text) ranks. " + servers, json.RawMessage(searchCodeSchema), read},
-			{toolExecuteCode, "Run code that calls tools", "Run code that calls tools found with portal_codemode_search. " + codeRules, json.RawMessage(codeSchema), acts},
+			{toolSearchCode, "Search tools with code", "Find tools with code. await codemode.tools() gives all of {name, server, description, inputSchema}; filter it and return what you need: return (await codemode.tools()).filter(t => /dns/.test(t.name)). codemode.search(text) ranks. " + servers, json.RawMessage(searchCodeSchema), json.RawMessage(resultSchema), read},
+			{toolExecuteCode, "Run code that calls tools", "Run code that calls tools found with portal_codemode_search. " + codeRules, json.RawMessage(codeSchema), json.RawMessage(resultSchema), acts},
 		}
 	case ModeCode:
-		return []definition{{toolCode, "Run code that calls tools", "Run code that finds and calls tools. await codemode.search(text) ranks tools for a task, codemode.describe(name) shows one with its parameters. " + codeRules + " " + servers, json.RawMessage(codeSchema), acts}}
+		return []definition{{toolCode, "Run code that calls tools", "Run code that finds and calls tools. await codemode.search(text) ranks tools for a task, codemode.describe(name) shows one with its parameters. " + codeRules + " " + servers, json.RawMessage(codeSchema), json.RawMessage(resultSchema), acts}}
 	}
 	return []definition{
-		{toolListServers, "List servers", "List the servers behind this portal: what each is for, its state, how many tools it has, and whether it is switched on for you.", json.RawMessage(noInput), read},
-		{toolToggle, "Choose servers", "Get a web address where the user chooses which servers are switched on.", json.RawMessage(noInput), read},
+		{toolListServers, "List servers", "List the servers behind this portal: what each is for, its state, how many tools it has, and whether it is switched on for you.", json.RawMessage(noInput), nil, read},
+		{toolToggle, "Choose servers", "Get a web address where the user chooses which servers are switched on.", json.RawMessage(noInput), nil, read},
 		{toolToggleOne, "Switch a server", "Switch one server on or off for this session; the tool list changes with it. Find ids with portal_list_servers.", json.RawMessage(
-			`{"type":"object","properties":{"server_id":{"type":"string","description":"Id of the server."},"action":{"type":"string","enum":["toggle","untoggle"],"description":"toggle: switch on; untoggle: switch off."}},"required":["server_id","action"]}`),
+			`{"type":"object","properties":{"server_id":{"type":"string","description":"Id of the server."},"action":{"type":"string","enum":["toggle","untoggle"],"description":"toggle: switch on; untoggle: switch off."}},"required":["server_id","action"]}`), nil,
 			annotations{Idempotent: true}},
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
+
+	"github.com/mcp-portal/mcp-portal/gateway"
 )
 
 func toolsCommand() *cobra.Command {
@@ -66,7 +68,7 @@ func callAndPrint(cmd *cobra.Command, t *target, query, tool string, args any) e
 		return err
 	}
 	defer end()
-	res, err := s.CallTool(cmd.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	res, err := s.CallTool(cmd.Context(), &mcp.CallToolParams{Name: tool, Arguments: args, Meta: mcp.Meta{gateway.WholeKey: true}})
 	if err != nil {
 		return fmt.Errorf("call %s: %w", tool, err)
 	}

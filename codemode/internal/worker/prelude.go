@@ -12,7 +12,7 @@ var preludeSource string
 
 // PreludeSource is the text of the built-ins that goja lacks: what a script does
 // may depend on it.
-func PreludeSource() string { return preludeSource }
+func PreludeSource() string { return preludeSource + paginateSource }
 
 // maxCallStack is the depth of JavaScript calls. Unwinding a deeper stack is
 // quadratic in goja, and native recursion uses Go's stack beside it.

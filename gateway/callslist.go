@@ -1,0 +1,217 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mcp-portal/mcp-portal/codemode"
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// callSummary is what goes back of the calls to one tool.
+type callSummary struct {
+	Tool       string   `json:"tool"`
+	Calls      int      `json:"calls"`
+	OK         int      `json:"ok"`
+	Failed     int      `json:"failed,omitempty"`
+	InFlight   int      `json:"in_flight,omitempty"` // sent, outcome unknown
+	NotStarted int      `json:"not_started,omitempty"`
+	Millis     float64  `json:"ms"`
+	Bytes      int      `json:"bytes"`
+	Errors     []string `json:"errors,omitempty"`
+}
+
+// summarize groups calls by tool, in order of first use, with at most three
+// different error texts each.
+func summarize(calls []codemode.CallRecord) []callSummary {
+	var out []callSummary
+	at := map[string]int{}
+	for _, c := range calls {
+		i, ok := at[c.Tool]
+		if !ok {
+			i = len(out)
+			at[c.Tool] = i
+			out = append(out, callSummary{Tool: c.Tool})
+		}
+		s := &out[i]
+		s.Calls++
+		s.Millis += c.Millis
+		s.Bytes += c.BytesOut
+		switch c.Status {
+		case "ok":
+			s.OK++
+		case "in_flight":
+			s.InFlight++
+		case "not_started":
+			s.NotStarted++
+		default:
+			s.Failed++
+		}
+		if text := bounded(c.Error, 160); text != "" && !slices.Contains(s.Errors, text) && len(s.Errors) < 3 {
+			s.Errors = append(s.Errors, text)
+		}
+	}
+	for i := range out {
+		out[i].Millis = float64(int(out[i].Millis*10)) / 10
+	}
+	return out
+}
+
+// callsLine is the list of calls in a line of text.
+func callsLine(calls []callSummary) string {
+	var parts []string
+	for i, c := range calls {
+		if i == 20 {
+			parts = append(parts, fmt.Sprintf("and %d more tools", len(calls)-i))
+			break
+		}
+		p := fmt.Sprintf("%s ×%d", c.Tool, c.Calls)
+		if c.OK < c.Calls {
+			var how []string
+			for _, x := range []struct {
+				n    int
+				what string
+			}{{c.OK, "ok"}, {c.Failed, "failed"}, {c.InFlight, "in flight (outcome unknown)"}, {c.NotStarted, "not started"}} {
+				if x.n > 0 {
+					how = append(how, fmt.Sprintf("%d %s", x.n, x.what))
+				}
+			}
+			p += ": " + strings.Join(how, ", ")
+			if len(c.Errors) > 0 {
+				p += " [" + strings.Join(c.Errors, "; ") + "]"
+			}
+		}
+		parts = append(parts, fmt.Sprintf("%s, %.0f ms, %s", p, c.Millis, size(c.Bytes)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func size(n int) string {
+	if n < 10_000 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%d KB", n/1000)
+}
+
+// changes lists the calls that changed something, or may have, with the ids of
+// what they made: a script that returns nothing must not lose them.
+func changes(made []madeCall) []string {
+	const most = 20
+	var out []string
+	more := 0
+	for _, m := range made {
+		if !m.mayHaveChanged() {
+			continue
+		}
+		if len(out) == most {
+			more++
+			continue
+		}
+		what := m.Tool + " " + m.Status
+		if m.IDs != "" {
+			what = m.Tool + " → " + m.IDs
+		}
+		out = append(out, what)
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
+	}
+	return out
+}
+
+// idNames are the members by which a thing is found again, best first.
+var idNames = []string{"id", "number", "key", "uuid", "sha", "ts", "message_id", "slug", "name", "url", "html_url"}
+
+// idsOf finds the ids in the result of a call that made or changed something.
+func idsOf(result json.RawMessage) string {
+	const most = 256 << 10 // bytes of a result that is looked into
+	if len(result) > most {
+		return ""
+	}
+	value, ok := codemode.Plain(result)
+	if !ok {
+		return ""
+	}
+	if len(value) > 0 && value[0] == '"' {
+		var s string
+		if json.Unmarshal(value, &s) != nil {
+			return ""
+		}
+		return bounded(writeguard.Visible(strings.Join(strings.Fields(s), " ")), 80)
+	}
+	return bounded(idsIn(value, 2), 200)
+}
+
+func idsIn(value json.RawMessage, depth int) string {
+	value = bytes.TrimSpace(value)
+	if len(value) == 0 || depth < 0 {
+		return ""
+	}
+	if value[0] == '[' {
+		var list []json.RawMessage
+		if json.Unmarshal(value, &list) != nil {
+			return ""
+		}
+		var out []string
+		for i, v := range list {
+			if i == 5 {
+				out = append(out, fmt.Sprintf("and %d more", len(list)-i))
+				break
+			}
+			if s := idsIn(v, depth-1); s != "" {
+				out = append(out, s)
+			}
+		}
+		return strings.Join(out, ", ")
+	}
+	var o map[string]json.RawMessage
+	if value[0] != '{' || json.Unmarshal(value, &o) != nil {
+		return ""
+	}
+	scalar := func(k string) string {
+		v := o[k]
+		var s string
+		if len(v) == 0 || v[0] == '{' || v[0] == '[' || string(v) == "null" {
+			return ""
+		}
+		if json.Unmarshal(v, &s) != nil {
+			s = string(v)
+		}
+		return k + " " + bounded(writeguard.Visible(s), 80)
+	}
+	var out []string
+	for _, k := range idNames {
+		if s := scalar(k); s != "" && len(out) < 2 {
+			out = append(out, s)
+		}
+	}
+	var rest []string
+	for k := range o {
+		if strings.HasSuffix(k, "_id") || strings.HasSuffix(k, "Id") {
+			rest = append(rest, k)
+		}
+	}
+	slices.Sort(rest)
+	for _, k := range rest {
+		if s := scalar(k); s != "" && len(out) < 3 && !slices.Contains(idNames, k) {
+			out = append(out, s)
+		}
+	}
+	if len(out) > 0 {
+		return strings.Join(out, ", ")
+	}
+	var inner []string
+	for k := range o {
+		inner = append(inner, k)
+	}
+	slices.Sort(inner)
+	for _, k := range inner {
+		if s := idsIn(o[k], depth-1); s != "" {
+			return k + ": " + s
+		}
+	}
+	return ""
+}
