@@ -25,8 +25,12 @@ const (
 // cannot be read becomes unknown; there is always a declaration.
 func Declare(identifier, description string, input, output json.RawMessage) string {
 	d := newDeclarer(identifier)
+	return d.declaration(identifier, description, input, func() string { return d.result(output) })
+}
+
+func (d *declarer) declaration(identifier, description string, input json.RawMessage, resultType func() string) string {
 	args, optional := d.arguments(input)
-	result := d.result(output)
+	result := resultType()
 	var b strings.Builder
 	for _, a := range d.aliases {
 		fmt.Fprintf(&b, "type %s = %s;\n", a.name, a.body)

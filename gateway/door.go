@@ -70,6 +70,9 @@ func (g *Gateway) callTool(ctx context.Context, p *passage, t *registry.Tool, pa
 	result, err := g.guarded(ctx, p, t, params, args, &ev)
 	g.record(ctx, ev, start, result, err)
 	if err == nil {
+		g.seen.learn(t, p.req.who.ID, result)
+	}
+	if err == nil {
 		result = g.madeTask(ctx, p.req, t.Server, outwardLinks(p.req.view.snap, crossing{method: "tools/call", server: t.Server}, result, ""))
 	}
 	return asked(result, err)

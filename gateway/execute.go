@@ -297,7 +297,7 @@ func (h *host) Query(ctx context.Context, name string, args json.RawMessage) (js
 		if err != nil {
 			return nil, err
 		}
-		return append(o, wire.Field{Key: "types", Value: wire.Quote(codemode.Declare(t.Identifier, t.Description, t.InputSchema, t.OutputSchema))}).Bytes(), nil
+		return append(o, wire.Field{Key: "types", Value: wire.Quote(h.g.seen.declare(ctx, t, r.who.ID))}).Bytes(), nil
 	case "result":
 		return h.g.kept.read(ctx, r.who.ID, list)
 	case "servers":

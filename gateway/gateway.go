@@ -81,6 +81,7 @@ type Gateway struct {
 	parked    *parking
 	personal  *personal
 	kept      *kept
+	seen      *seen
 	policy    atomic.Pointer[settings]
 	calls     inflight
 	drainOnce sync.Once
@@ -143,6 +144,7 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 	g.toggles = newToggles(opt.Store, opt.Log, g.bus)
 	g.listeners = newListeners(ctx, g)
 	g.runs = newRuns(g)
+	g.seen = newSeen(opt.Store, opt.Log, opt.Now)
 	g.kept = &kept{store: opt.Store, log: opt.Log, now: opt.Now}
 	g.passing = newPassing(g.bus, opt.Log, &g.calls)
 	g.carry(ctx)

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/mcp-portal/mcp-portal/auth"
-	"github.com/mcp-portal/mcp-portal/codemode"
 	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/upstreams"
 	"github.com/mcp-portal/mcp-portal/wire"
@@ -94,7 +93,7 @@ func (g *Gateway) query(ctx context.Context, r *request, a queryArguments) (stri
 	if err != nil {
 		return "", err
 	}
-	return g.answerTools(r, a, tools, total, missing), nil
+	return g.answerTools(ctx, r, a, tools, total, missing), nil
 }
 
 // find searches what the caller sees. Without query, pattern and names it
@@ -203,7 +202,7 @@ func (g *Gateway) serverOverview(ctx context.Context, r *request) string {
 }
 
 // answerTools writes the tools found at the detail asked for, within bounds.
-func (g *Gateway) answerTools(r *request, a queryArguments, tools []*registry.Tool, total int, missing []string) string {
+func (g *Gateway) answerTools(ctx context.Context, r *request, a queryArguments, tools []*registry.Tool, total int, missing []string) string {
 	var b strings.Builder
 	if len(missing) > 0 {
 		for _, m := range missing[:min(10, len(missing))] {
@@ -230,7 +229,7 @@ func (g *Gateway) answerTools(r *request, a queryArguments, tools []*registry.To
 	var parts []string
 	size, shown := 0, 0
 	for _, t := range tools {
-		p := g.describe(r, t, a.Detail)
+		p := g.describe(ctx, r, t, a.Detail)
 		if size+len(p) > answerBytes && shown > 0 {
 			break
 		}
@@ -259,7 +258,7 @@ func (g *Gateway) answerTools(r *request, a queryArguments, tools []*registry.To
 }
 
 // describe writes one tool.
-func (g *Gateway) describe(r *request, t *registry.Tool, detail string) string {
+func (g *Gateway) describe(ctx context.Context, r *request, t *registry.Tool, detail string) string {
 	if detail == "names" {
 		return t.Outward
 	}
@@ -276,7 +275,7 @@ func (g *Gateway) describe(r *request, t *registry.Tool, detail string) string {
 		}
 		return head
 	}
-	ts := codemode.Declare(t.Identifier, t.Description, t.InputSchema, t.OutputSchema)
+	ts := g.seen.declare(ctx, t, r.who.ID)
 	out := head + "\n" + ts
 	schema := string(t.InputSchema)
 	if len(out)+len(schema) > definitionBytes {
