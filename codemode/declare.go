@@ -134,16 +134,20 @@ func (d *declarer) result(schema json.RawMessage) string {
 	return d.typeOf(d.root, 0)
 }
 
-func (d *declarer) field(name string, schema *node, required bool, depth int) string {
+func (d *declarer) field(name string, schema *node, required bool, depth int) (line, typ string) {
 	mark := "?"
 	if required {
 		mark = ""
 	}
-	line := quoteName(name) + mark + ": " + d.typeOf(schema, depth+1) + ";"
-	if d.brief {
-		return line
+	typ = d.typeOf(schema, depth+1)
+	line = quoteName(name) + mark + ": " + typ + ";"
+	if !required {
+		typ = union([]string{typ, "undefined"})
 	}
-	return docBlock(clipDoc(schema.member("description").text(), maxFieldDoc), tags(schema)) + line
+	if d.brief {
+		return line, typ
+	}
+	return docBlock(clipDoc(schema.member("description").text(), maxFieldDoc), tags(schema)) + line, typ
 }
 
 // tags are the keywords that a type cannot say.

@@ -43,7 +43,7 @@ func TestTypes(t *testing.T) {
 		{"object or null", `{"type":"object","properties":{"a":{"type":["object","null"],"properties":{"b":{"type":"string"}}}}}`, `args?: { a?: { b?: string } | null }`},
 		{"array or null", `{"type":"object","properties":{"a":{"type":["array","null"],"items":{"type":"string"}}}}`, `args?: { a?: string[] | null }`},
 		{"more properties", `{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":true}`, `args?: { a?: string; [key: string]: unknown }`},
-		{"typed more properties", `{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":{"type":"number"}}`, `args?: { a?: string } & Record<string, number>`},
+		{"typed more properties", `{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":{"type":"number"}}`, `args?: { a?: string; [key: string]: number | string | undefined }`},
 		{"only more properties", `{"type":"object","additionalProperties":{"type":"number"}}`, `args?: Record<string, number>`},
 		{"nothing allowed", `{"type":"object","properties":{},"additionalProperties":false}`, `args?: {}`},
 		{"nothing said", `{"type":"object"}`, `args?: Record<string, unknown>`},

@@ -1,7 +1,6 @@
 package codemode
 
 import (
-	"bytes"
 	"flag"
 	"os"
 	"path/filepath"
@@ -154,13 +153,7 @@ func TestForms(t *testing.T) {
 
 // TestDocumentedForms keeps the table of docs/code-mode.md true.
 func TestDocumentedForms(t *testing.T) {
-	const begin, end = "<!-- forms: made by TestDocumentedForms -->\n", "<!-- /forms -->"
-	path := filepath.Join("..", "docs", "code-mode.md")
-	doc, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
+	var b strings.Builder
 	b.WriteString("| what is sent | example | what comes back |\n|---|---|---|\n")
 	for _, f := range forms {
 		result := "`" + f.value + "`"
@@ -173,20 +166,30 @@ func TestDocumentedForms(t *testing.T) {
 		example := strings.NewReplacer("\r\n", " ⏎ ", "\n", " ⏎ ", "|", "\\|").Replace(strings.TrimSpace(f.code))
 		b.WriteString("| " + f.name + " | ```` " + example + " ```` | " + result + " |\n")
 	}
-	from := bytes.Index(doc, []byte(begin))
-	to := bytes.Index(doc, []byte(end))
-	if from < 0 || to < from {
-		t.Fatalf("%s has no place for the table", path)
+	keepTable(t, "<!-- forms: made by TestDocumentedForms -->\n", "<!-- /forms -->", b.String())
+}
+
+// keepTable compares what stands between two marks of docs/code-mode.md with
+// what the tests prove, or writes it with -update.
+func keepTable(t *testing.T, begin, end, table string) {
+	t.Helper()
+	path := filepath.Join("..", "docs", "code-mode.md")
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	from += len(begin)
-	if bytes.Equal(doc[from:to], b.Bytes()) {
+	head, rest, found := strings.Cut(string(doc), begin)
+	before, tail, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatalf("%s has no place for the table %s", path, begin)
+	}
+	if before == table {
 		return
 	}
 	if !*update {
-		t.Fatalf("the table in %s is not what the tests prove; run go test ./codemode -run TestDocumentedForms -update", path)
+		t.Fatalf("the table in %s is not what the tests prove; run go test ./codemode -run %s -update", path, t.Name())
 	}
-	out := append(append(append([]byte(nil), doc[:from]...), b.Bytes()...), doc[to:]...)
-	if err := os.WriteFile(path, out, 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(head+begin+table+end+tail), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

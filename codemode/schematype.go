@@ -201,7 +201,7 @@ func (d *declarer) object(n *node, depth int) string {
 			}
 		}
 	}
-	var fields []string
+	var fields, types []string
 	seen := map[string]bool{}
 	if props != nil && props.kind == '{' {
 		for i, key := range props.keys {
@@ -209,12 +209,13 @@ func (d *declarer) object(n *node, depth int) string {
 				continue
 			}
 			seen[key] = true
-			fields = append(fields, d.field(key, props.kids[i], required[key], depth))
+			line, typ := d.field(key, props.kids[i], required[key], depth)
+			fields, types = append(fields, line), append(types, typ)
 		}
 	}
 	for _, key := range names {
 		if !seen[key] && (props != nil || !hasCombinator(n)) { // required, but described elsewhere
-			fields = append(fields, quoteName(key)+": "+unknownType+";")
+			fields, types = append(fields, quoteName(key)+": "+unknownType+";"), append(types, unknownType)
 		}
 	}
 	index := d.index(n, depth)
@@ -229,20 +230,14 @@ func (d *declarer) object(n *node, depth int) string {
 		}
 		return anyArguments
 	}
+	if index != "" {
+		// An index signature has to cover every field; a type beside it that
+		// holds further properties only would refuse the fields.
+		fields = append(fields, "[key: string]: "+union(append([]string{index}, types...))+";")
+	}
 	body := "{\n" + indent(strings.Join(fields, "\n")) + "\n}"
 	if d.brief {
 		body = "{ " + strings.TrimSuffix(strings.Join(fields, " "), ";") + " }"
-	}
-	switch {
-	case index == unknownType:
-		// In the object itself: every field is compatible with unknown.
-		if d.brief {
-			return strings.TrimSuffix(body, " }") + "; [key: string]: unknown }"
-		}
-		return strings.TrimSuffix(body, "\n}") + "\n  [key: string]: unknown;\n}"
-	case index != "":
-		// Beside it: an index signature in it would have to cover every field.
-		return body + " & Record<string, " + index + ">"
 	}
 	return body
 }

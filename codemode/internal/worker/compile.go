@@ -73,6 +73,9 @@ func (r *run) compile() (*goja.Program, error) {
 	if imp := imported(r.src.text); imp != nil {
 		return nil, imp
 	}
+	if jsx.MatchString(r.src.text) {
+		return nil, &syntaxError{message: "JSX is not available: there is nothing to render to; return data", line: r.src.lineOf(jsx)}
+	}
 	if len(fences(whole.text)) == 0 && looksLikeProse(whole.text) {
 		return nil, &syntaxError{message: "this is text, not code: " + speaks, line: 1}
 	}

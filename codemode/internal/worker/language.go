@@ -73,6 +73,16 @@ func otherLanguage(text string) error {
 	return nil
 }
 
+// jsx finds an element where an expression begins.
+var jsx = regexp.MustCompile(`(?:\breturn|=>|[=(?:])[ \t\r\n]*<(?:[A-Za-z][\w.]*)?(?:[ \t]+[\w-]+=(?:"[^"]*"|\{[^}]*\}))*[ \t]*/?>[^\n]*(?:</|/>|\n)`)
+
+func (s *source) lineOf(re *regexp.Regexp) int {
+	if m := re.FindStringIndex(s.text); m != nil {
+		return strings.Count(s.text[:m[0]], "\n") + 1
+	}
+	return 0
+}
+
 // imported reports a use of modules, which do not exist here.
 func imported(text string) error {
 	m := importStatement.FindStringIndex(text)
