@@ -123,6 +123,13 @@ var pagers = []pager{
 		list, _ := slice(number(a, "offset", 0), 3)
 		return fmt.Sprintf(`{"total":7,"entries":%s}`, list)
 	}},
+	{"offset called a cursor", `"offset":{"type":"integer"},"limit":{"type":"integer"}`, func(a map[string]any) string {
+		list, left := slice(number(a, "offset", 0), 3)
+		if left > 0 {
+			return fmt.Sprintf(`{"total":7,"results":%s,"paging":{"next":{"after":"%d"}}}`, list, 7-left)
+		}
+		return fmt.Sprintf(`{"total":7,"results":%s}`, list)
+	}},
 	{"pages from zero", `"page":{"type":"integer","minimum":0,"default":0}`, func(a map[string]any) string {
 		n := number(a, "page", 0)
 		list, _ := slice(n*3, 3)

@@ -228,7 +228,7 @@ func (h *host) tooLarge(ctx context.Context, result json.RawMessage, most int) e
 	if value, ok := codemode.Plain(result); ok {
 		id, err := h.g.kept.put(ctx, h.req.who.ID, value)
 		if err == nil {
-			e.Message += fmt.Sprintf(", or read it in parts within %d minutes: await codemode.result(%q, {path: \"a.b\", from: 0, to: 100}).", int(keptFor.Minutes()), id)
+			e.Message += fmt.Sprintf(", or read it in parts within %d minutes: await codemode.result(%q, {path: \"a.b\", from: 0, to: 100}).", int(valueKeptFor.Minutes()), id)
 			return e
 		}
 		h.g.log.Warn("a large result could not be kept", "run", h.run.id, "error", err)

@@ -21,11 +21,11 @@ import (
 
 // Bounds of what is kept for a user. The oldest goes first.
 const (
-	keptFor     = 15 * time.Minute
-	keptMost    = 8 << 20  // bytes of one value
-	keptOfUser  = 24 << 20 // bytes of all of a user's
-	keptEntries = 20       // of a user
-	keptPrefix  = "res_"
+	valueKeptFor = 15 * time.Minute
+	keptMost     = 8 << 20  // bytes of one value
+	keptOfUser   = 24 << 20 // bytes of all of a user's
+	keptEntries  = 20       // of a user
+	keptPrefix   = "res_"
 )
 
 // kept are values that were too large for an answer, so that later code of the
@@ -57,10 +57,10 @@ func (k *kept) put(ctx context.Context, user string, value json.RawMessage) (str
 		return "", fmt.Errorf("it has %d bytes, at most %d are kept", len(value), keptMost)
 	}
 	id := keptPrefix + randomID()
-	if err := k.store.Set(ctx, keptKey(user, id), value, keptFor); err != nil {
+	if err := k.store.Set(ctx, keptKey(user, id), value, valueKeptFor); err != nil {
 		return "", err
 	}
-	if err := k.list(ctx, user, keptEntry{ID: id, Bytes: len(value), Until: k.now().Add(keptFor)}); err != nil {
+	if err := k.list(ctx, user, keptEntry{ID: id, Bytes: len(value), Until: k.now().Add(valueKeptFor)}); err != nil {
 		// Without the list nobody would count it.
 		_ = k.store.Delete(ctx, keptKey(user, id))
 		return "", err
@@ -102,9 +102,9 @@ func (k *kept) list(ctx context.Context, user string, e keptEntry) error {
 		next := wire.Encode(append(live, e))
 		done := false
 		if had {
-			done, err = k.store.Swap(ctx, key, old, next, keptFor)
+			done, err = k.store.Swap(ctx, key, old, next, valueKeptFor)
 		} else {
-			done, err = k.store.Create(ctx, key, next, keptFor)
+			done, err = k.store.Create(ctx, key, next, valueKeptFor)
 		}
 		if err != nil {
 			return err
@@ -148,7 +148,7 @@ func (k *kept) read(ctx context.Context, user string, args []json.RawMessage) (j
 		return nil, &codemode.HostError{Code: "unavailable", Message: "The kept value cannot be read, the store cannot be reached: try this call again in a moment."}
 	}
 	if !ok {
-		return nil, &codemode.HostError{Code: "gone", Message: fmt.Sprintf("There is no kept value %q of yours: values are kept for %d minutes, and only the latest %d. Get the data again by reading calls.", bounded(id, 60), int(keptFor.Minutes()), keptEntries)}
+		return nil, &codemode.HostError{Code: "gone", Message: fmt.Sprintf("There is no kept value %q of yours: values are kept for %d minutes, and only the latest %d. Get the data again by reading calls.", bounded(id, 60), int(valueKeptFor.Minutes()), keptEntries)}
 	}
 	if opt.Path == "" && opt.From == nil && opt.To == nil {
 		return value, nil

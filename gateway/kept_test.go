@@ -119,7 +119,7 @@ func TestKeptValuesArePrivateAndBounded(t *testing.T) {
 		t.Error("a value beyond the bound is kept")
 	}
 	// What has expired does not count.
-	now := time.Now().Add(keptFor + time.Minute)
+	now := time.Now().Add(valueKeptFor + time.Minute)
 	k.now = func() time.Time { return now }
 	for range 3 {
 		if _, err := k.put(ctx, "ann", json.RawMessage(`1`)); err != nil {

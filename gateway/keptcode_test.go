@@ -23,11 +23,14 @@ func structuredOf(t *testing.T, got answer) (s struct {
 	Logs    []string
 	Changed []string
 	Calls   []struct {
-		Tool                                    string
-		Calls, OK, Failed, InFlight, NotStarted int
-		Bytes                                   int
-		Ms                                      float64
-		Errors                                  []string
+		Tool       string
+		Calls, OK  int
+		Failed     int
+		InFlight   int `json:"in_flight"`
+		NotStarted int `json:"not_started"`
+		Bytes      int
+		Ms         float64
+		Errors     []string
 	}
 }) {
 	t.Helper()

@@ -104,7 +104,7 @@ func (g *Gateway) shaped(ctx context.Context, r *request, value json.RawMessage,
 		return s
 	}
 	s.id = id
-	s.note += fmt.Sprintf(" The whole is kept for %d minutes: code reads it with await codemode.result(%q). Filter, count or summarise it there.", int(keptFor.Minutes()), id)
+	s.note += fmt.Sprintf(" The whole is kept for %d minutes: code reads it with await codemode.result(%q). Filter, count or summarise it there.", int(valueKeptFor.Minutes()), id)
 	return s
 }
 

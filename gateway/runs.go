@@ -150,7 +150,7 @@ func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessa
 	x.mu.Lock()
 	x.busy--
 	sent := x.made[i].Status == inFlight
-	if err == nil && m.Class != writeguard.Read {
+	if err == nil && x.made[i].Class != writeguard.Read {
 		x.made[i].IDs = idsOf(res)
 	}
 	var he *codemode.HostError

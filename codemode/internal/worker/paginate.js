@@ -87,6 +87,7 @@
       if (options.arg === undefined && typeof v !== 'string' && /page/i.test(s.key) && pageArg) return { ...args, [pageArg]: v };
       if (options.arg === undefined && /offset/i.test(s.key) && offsetArg) return { ...args, [offsetArg]: typed(offsetArg, v) };
       if (cursorArg) return { ...args, [cursorArg]: typed(cursorArg, v) };
+      if (offsetArg && Number(v) === Number(args[offsetArg] ?? 0) + list.length) return { ...args, [offsetArg]: Number(v) };
       if (pageArg && /^\d+$/.test(String(v))) return { ...args, [pageArg]: typed(pageArg, v) };
       throw new Error('codemode.paginate: there are more pages (' + s.key + ' is set), but no argument of the tool is known to take it; say which: codemode.paginate(tool, args, {arg: "…"}). Its arguments are ' + Object.keys(props).join(', '));
     }
