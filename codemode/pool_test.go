@@ -388,3 +388,27 @@ func TestWorkersDieWithTheGateway(t *testing.T) {
 		})
 	}
 }
+
+// B091: many scripts at once, each with many calls at once; under the race
+// detector, and every answer where it belongs.
+func TestB091_ManyRunsWithManyCalls(t *testing.T) {
+	p := testPool(t, func(c *config.Code) { c.MaxWorkers, c.RunsPerUser, c.QueuePerUser = 4, 4, 200 })
+	host := &fakeHost{call: func(_ context.Context, c HostCall) (json.RawMessage, error) {
+		return json.RawMessage(`{"structuredContent":` + string(c.Arguments) + `}`), nil
+	}}
+	var ts []Tool
+	for i := range 20 {
+		ts = append(ts, tools(fmt.Sprintf("s_t%d", i))...)
+	}
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			o, err := p.Run(context.Background(), Request{Owner: fmt.Sprint("u", i%4), Tools: ts,
+				Code: fmt.Sprintf("const r = await Promise.all(Array.from({length: 20}, (_, k) => codemode['s_t' + k]({ run: %d, k }))); return r.every((x, k) => x.run === %d && x.k === k)", i, i)}, host)
+			if err != nil || o.Error != nil || string(o.Value) != "true" {
+				t.Errorf("run %d: %v %+v", i, err, o)
+			}
+		})
+	}
+	wg.Wait()
+}
