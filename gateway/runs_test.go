@@ -224,7 +224,7 @@ func TestRunsGoOnAfterARestart(t *testing.T) {
 			if n := len(v.calls()); n != 2 {
 				t.Errorf("%d calls arrived: %q", n, v.calls())
 			}
-			if got := p.client(c.era, twoTools, noCaps, nil).resume(run, "", nil); !strings.Contains(got.text(), "its result was given") || !strings.Contains(got.text(), "s_kill (ok)") {
+			if got := p.client(c.era, twoTools, noCaps, nil).resume(run, "", nil); !strings.Contains(got.text(), "its result was given") || !strings.Contains(got.text(), "s_kill (ok, ") {
 				t.Errorf("once more: %s", got.Raw)
 			}
 		})
