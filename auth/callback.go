@@ -139,7 +139,7 @@ func (a *Auth) exchange(ctx context.Context, s *settings, txn *loginTxn, q url.V
 	if err != nil {
 		return nil, err
 	}
-	return &signedIn{who: p, tokens: idpTokens{ClientID: txn.ClientID, Access: tok.AccessToken, Refresh: tok.RefreshToken, ID: raw, Expires: tok.Expiry}}, nil
+	return &signedIn{who: p, tokens: idpTokens{ClientID: txn.ClientID, Access: tok.AccessToken, Refresh: tok.RefreshToken, ID: raw, Expires: a.expires(tok)}}, nil
 }
 
 // fromIDToken reads who signed in. IdPs that keep ID tokens small give the

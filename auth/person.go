@@ -217,6 +217,15 @@ func (a *Auth) renewed(ctx context.Context, s *settings, id string, enough func(
 	return r.rec, r.tok, nil
 }
 
+// expires is when an access token of the IdP ends, by the portal's clock: the
+// library goes by that of the machine.
+func (a *Auth) expires(t *oauth2.Token) time.Time {
+	if t.Expiry.IsZero() {
+		return time.Time{}
+	}
+	return a.now().Add(time.Until(t.Expiry))
+}
+
 // askIDP uses the refresh token and reads the groups anew.
 func (a *Auth) askIDP(ctx context.Context, s *settings, rec personRecord, tok idpTokens) (personRecord, idpTokens, error) {
 	idp, err := s.idp.current(ctx)
@@ -236,7 +245,7 @@ func (a *Auth) askIDP(ctx context.Context, s *settings, rec personRecord, tok id
 		}
 		return rec, tok, err
 	}
-	tok.Access, tok.Expires = next.AccessToken, next.Expiry
+	tok.Access, tok.Expires = next.AccessToken, a.expires(next)
 	if next.RefreshToken != "" {
 		tok.Refresh = next.RefreshToken
 	}
