@@ -542,7 +542,7 @@ func TestClientMetadataDocuments(t *testing.T) {
 		"/redirect": func(w http.ResponseWriter, _ string) { w.Header().Set("Location", "/good"); w.WriteHeader(302) },
 		"/missing":  func(w http.ResponseWriter, _ string) { w.WriteHeader(404) },
 		"/folded": func(w http.ResponseWriter, id string) {
-			text("application/json", `{"Client_ID":"`+id+`","client_id":"`+srv.URL+`/good","client_name":"x","redirect_uris":["http://localhost/callback"]}`)(w, id)
+			text("application/json", `{"client_id":"`+srv.URL+`/good","Client_ID":"`+id+`","client_name":"x","redirect_uris":["http://localhost/callback"]}`)(w, id)
 		},
 	}
 	for p, f := range bad {
