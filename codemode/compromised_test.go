@@ -3,6 +3,8 @@ package codemode
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -10,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/mcp-portal/mcp-portal/config"
 )
@@ -161,10 +165,12 @@ func TestConfinement(t *testing.T) {
 	if !platformLayers {
 		t.Skip("the kernel's walls exist on Linux only")
 	}
-	p := testPool(t, func(c *config.Code) { c.Require = []string{"seccomp", "landlock", "rlimits", "no_new_privs", "uid"} })
+	p := testPool(t, func(c *config.Code) {
+		c.Require = []string{"seccomp", "landlock", "rlimits", "no_new_privs", "uid", "parent_death", "environment", "descriptors"}
+	})
 	wantValue(t, run(t, p, nil, "1"), "1")
 	layers := p.Status().Layers
-	for _, name := range []string{"seccomp", "landlock", "rlimits", "no_new_privs", "uid", "oom", "dumpable", "nice"} {
+	for _, name := range []string{"seccomp", "landlock", "rlimits", "no_new_privs", "uid", "oom", "dumpable", "nice", "parent_death", "environment", "descriptors"} {
 		found := false
 		for _, l := range layers {
 			if l.Name == name {
@@ -186,6 +192,38 @@ func TestConfinement(t *testing.T) {
 	wantValue(t, o, want)
 	for _, mode := range []string{"probesocket", "probekill", "probeexec"} {
 		wantError(t, run(t, evilPool(t, mode, nil), nil, "1"), kindEngine, "ended by the kernel")
+	}
+}
+
+// What whoever started the portal left open, its workers do not have: the end of
+// this pipe is seen although they live.
+func TestNoInheritedFiles(t *testing.T) {
+	if !platformLayers {
+		t.Skip("workers close what they inherit on Linux only")
+	}
+	var ends [2]int
+	if err := unix.Pipe(ends[:]); err != nil { // not to be closed by exec
+		t.Fatal(err)
+	}
+	r := os.NewFile(uintptr(ends[0]), "reading end")
+	defer r.Close()
+	p := testPool(t, nil)
+	wantValue(t, run(t, p, nil, "1"), "1")
+	if err := unix.Close(ends[1]); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.Read(make([]byte, 1))
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("a worker holds the pipe")
 	}
 }
 

@@ -71,13 +71,17 @@ type fakeHost struct {
 	call  func(ctx context.Context, c HostCall) (json.RawMessage, error)
 	query func(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error)
 
+	forget bool // seen stays empty
+
 	mu   sync.Mutex
 	seen []HostCall
 }
 
 func (h *fakeHost) Call(ctx context.Context, c HostCall) (json.RawMessage, error) {
 	h.mu.Lock()
-	h.seen = append(h.seen, c)
+	if !h.forget {
+		h.seen = append(h.seen, c)
+	}
 	h.mu.Unlock()
 	if h.call == nil {
 		return nil, fmt.Errorf("no tool is expected to be called, but %s was", c.Tool)

@@ -1,14 +1,13 @@
 package codemode
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
-	"strconv"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,104 +17,62 @@ import (
 	"github.com/mcp-portal/mcp-portal/config"
 )
 
-type attack struct{ name, code string }
-
-func attacks(t testing.TB) []attack {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", "hostile-scripts.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list [][2]string
-	if err := json.Unmarshal(data, &list); err != nil {
-		t.Fatal(err)
-	}
-	var out []attack
-	for _, a := range list {
-		out = append(out, attack{a[0], a[1]})
-	}
-	return append(out,
-		attack{"repeat returned", "return 'a'.repeat(2**30)"},
-		attack{"getter in result", "return {get a() { throw new Error('gotcha') }}"},
-		attack{"endless getter in result", "return {get a() { for (;;); }}"},
-		attack{"sparse array returned", "const a = []; a[4294967294] = 1; return a"},
-		attack{"catastrophic regex", "/(?=a)(a+)+b/.test('a'.repeat(64))"},
-		attack{"million deep JSON.parse", "JSON.parse('['.repeat(1e6) + ']'.repeat(1e6))"},
-		attack{"never settling", "await new Promise(() => {})"},
-		attack{"while true", "while (true) {}"},
-		attack{"endless timers", "for (;;) setTimeout(() => {}, 1e9)"},
-		attack{"esbuild type arguments", "let x: any = " + strings.Repeat("a<", 20000) + "a"},
-		attack{"source of a million parentheses", strings.Repeat("(", 60000) + "1" + strings.Repeat(")", 60000)},
-		attack{"blocks", strings.Repeat("{", 20000) + strings.Repeat("}", 20000)},
-		attack{"source map", "return 1\n//# sourceMappingURL=file:///dev/zero"},
-		attack{"endless console", "for (;;) console.log('x'.repeat(1000))"},
-		attack{"endless toJSON", "return {toJSON() { return this.x ??= {toJSON: () => this} }}"},
-		attack{"promise tree in the value", "const f = () => ({get p() { return sleep(0).then(f) }}); return f()"},
-		attack{"replaced built-ins", "Error = Promise = Object = null; Array.prototype.push = () => { throw 1 }; await s.t()"},
-		attack{"stop in finally", "try { for (;;) {} } finally { for (;;) {} }"},
-		attack{"thenable server", "crm.then = (f) => f(1); return await crm"},
-	)
-}
-
 // residentKB is the memory of this process; 0 where /proc does not exist.
-func residentKB() int {
-	data, err := os.ReadFile("/proc/self/status")
+func residentKB() int { return residentOf(os.Getpid()) }
+
+// openFiles is the number of descriptors of this process; 0 where /proc does not
+// exist.
+func openFiles() int {
+	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return 0
 	}
-	for line := range bytes.Lines(data) {
-		if f := bytes.Fields(line); len(f) > 1 && string(f[0]) == "VmRSS:" {
-			n, _ := strconv.Atoi(string(f[1]))
-			return n
-		}
-	}
-	return 0
+	return len(list)
 }
 
 // TestHostileScripts runs every attack through the real pool while other users
-// work. Each ends in time, with an error or a harmless value, and the gateway's
-// process is as it was before.
+// work. Each ends in time and as it must, and the gateway's process is as it was
+// before.
 func TestHostileScripts(t *testing.T) {
-	const wall, cpu = 1500 * time.Millisecond, 500 * time.Millisecond
+	const wall, cpu = time.Second, 400 * time.Millisecond
+	lag := newLag(t)
+	wantValue(t, run(t, lag.pool, nil, "1"), "1")
+	eventually(t, "the next worker", func() bool { return lag.pool.Status().Idle == 1 })
+	goroutines, files := runtime.NumGoroutine(), openFiles()
 	p := testPool(t, func(c *config.Code) {
-		c.Workers, c.MaxWorkers, c.RunsPerUser, c.QueuePerUser = 2, 6, 3, 1000
-		c.MemoryMB, c.WallTime, c.CPUTime = 128, wall, cpu
+		c.Workers, c.MaxWorkers, c.RunsPerUser, c.QueuePerUser = 2, 7, 4, 1000
+		c.MemoryMB, c.WallTime, c.CPUTime = 128, wall, 20*cpu
 	})
-	host := answers(map[string]string{"s_t": structured(`{"n":1}`)})
+	host := attackedHost()
 	wantValue(t, run(t, p, host, "1"), "1")
 	runtime.GC()
-	goroutines, resident := runtime.NumGoroutine(), residentKB()
+	resident := residentKB()
 
-	var peak atomic.Int64
 	stop := make(chan struct{})
-	var good, bystanders sync.WaitGroup
-	var goodRuns atomic.Int64
-	bystanders.Add(1)
+	var beside sync.WaitGroup
+	var peak, goodRuns atomic.Int64
+	beside.Add(1)
 	go func() {
-		defer bystanders.Done()
+		defer beside.Done()
 		for {
 			select {
 			case <-stop:
 				return
-			case <-time.After(20 * time.Millisecond):
-				peak.Store(max(peak.Load(), int64(residentKB())))
+			default:
 			}
+			lag.measure()
+			peak.Store(max(peak.Load(), int64(residentKB())))
 		}
 	}()
 	// Twenty good executions at any time, from ten users.
 	for i := range 20 {
-		good.Add(1)
+		beside.Add(1)
 		go func() {
-			defer good.Done()
+			defer beside.Done()
 			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
 				o, err := p.Run(context.Background(), Request{
 					Owner: fmt.Sprintf("good%d", i%10), Code: "const r = await s.t(); return r.n + 1", Tools: tools("s_t"),
-					Limits: Limits{Wall: time.Minute},
+					Limits: Limits{Wall: time.Minute, CPU: cpu},
 				}, host)
 				if err != nil {
 					t.Errorf("a good run: %v", err)
@@ -127,52 +84,64 @@ func TestHostileScripts(t *testing.T) {
 					t.Errorf("a good run gave %s", o.Value)
 				}
 				goodRuns.Add(1)
-				time.Sleep(100 * time.Millisecond) // the machine is for the attacks
+				select {
+				case <-stop:
+					return
+				case <-time.After(400 * time.Millisecond): // the machine is for the attacks
+				}
 			}
 		}()
 	}
 
 	kinds := map[string]int{}
+	var latest time.Duration
 	var mu sync.Mutex
 	list := attacks(t)
 	next := make(chan attack)
 	var evil sync.WaitGroup
-	for range 2 {
+	for range 3 {
 		evil.Add(1)
 		go func() {
 			defer evil.Done()
 			for a := range next {
-				o, err := p.Run(context.Background(), Request{Owner: "evil", Code: a.code, Tools: tools("s_t", "crm_list")}, host)
+				since := lag.mark()
+				began := time.Now()
+				o, err := p.Run(context.Background(), Request{Owner: "evil", Code: a.code, Tools: attackedTools(), Limits: Limits{CPU: cpu}}, host)
+				took := time.Since(began)
 				if err != nil {
 					t.Errorf("%s: %v", a.name, err)
 					continue
 				}
+				err = a.check(o)
+				if err != nil && o.Error != nil && (o.Error.Kind == kindWall || o.Error.Kind == kindCPU) {
+					// A machine with more to do is no verdict: with time, it must end as it should.
+					again, failed := p.Run(context.Background(), Request{Owner: "evil", Code: a.code, Tools: attackedTools(), Limits: Limits{Wall: time.Minute}}, host)
+					if err = failed; err == nil {
+						err = a.check(again)
+					}
+				}
+				if err != nil {
+					t.Errorf("%s: %v", a.name, err)
+				}
+				// Its limit and one second, and what this machine made everybody wait
+				// meanwhile: it takes a start, an order, a kill and an end.
+				if limit := wall + time.Second + 5*lag.since(since); took > limit {
+					t.Errorf("%s: answered after %s, want %s at most", a.name, took, limit)
+				}
 				kind := "ok"
 				if o.Error != nil {
 					kind = o.Error.Kind
-					if o.Error.Message == "" || len(o.Error.Message) > 16<<10 {
-						t.Errorf("%s: message of %d bytes", a.name, len(o.Error.Message))
-					}
-					if kind == kindBusy || kind == kindUnavailable || kind == kindCancelled {
-						t.Errorf("%s: %s: %s", a.name, kind, o.Error.Message)
-					}
-				} else if len(o.Value) > 2*defaultValue {
-					t.Errorf("%s: value of %d bytes", a.name, len(o.Value))
-				}
-				// The wall limit, the grace before the kill, and the time a loaded
-				// machine needs to notice.
-				if limit := wall + killGrace + 10*time.Second; o.Wall > limit {
-					t.Errorf("%s: took %s", a.name, o.Wall)
 				}
 				mu.Lock()
 				kinds[kind]++
+				latest = max(latest, took)
 				mu.Unlock()
 				if testing.Verbose() {
 					m := string(o.Value)
 					if o.Error != nil {
 						m = fmt.Sprintf("%s (line %d)", o.Error.Message, o.Error.Line)
 					}
-					t.Logf("%-50s %6dms %-10s %.110s", a.name, o.Wall.Milliseconds(), kind, m)
+					t.Logf("%-50s %6dms %-10s %.110s", a.name, took.Milliseconds(), kind, m)
 				}
 			}
 		}()
@@ -183,9 +152,8 @@ func TestHostileScripts(t *testing.T) {
 	close(next)
 	evil.Wait()
 	close(stop)
-	good.Wait()
-	bystanders.Wait()
-	t.Logf("%d attacks ended as %v beside %d good runs; resident %d KB before, %d KB at most", len(list), kinds, goodRuns.Load(), resident, peak.Load())
+	beside.Wait()
+	t.Logf("%d attacks ended as %v, the latest after %s, beside %d good runs; resident %d KB before, %d KB at most", len(list), kinds, latest, goodRuns.Load(), resident, peak.Load())
 
 	for _, want := range []string{"ok", kindException, kindMemory, kindStack, kindDeadlock} {
 		if kinds[want] == 0 {
@@ -195,14 +163,64 @@ func TestHostileScripts(t *testing.T) {
 	if kinds[kindCPU]+kinds[kindWall] == 0 { // which comes first is the machine's choice
 		t.Errorf("no attack ran out of time: %v", kinds)
 	}
-	if goodRuns.Load() < 20 {
+	if goodRuns.Load() < 40 {
 		t.Errorf("only %d good runs", goodRuns.Load())
 	}
 	if resident > 0 && peak.Load() > int64(resident)+200<<10 {
 		t.Errorf("this process grew from %d to %d KB", resident, peak.Load())
 	}
 	wantValue(t, run(t, p, host, "1"), "1")
-	eventually(t, "the return to the goroutines of before", func() bool { return runtime.NumGoroutine() <= goroutines+3*6 })
+	p.Close()
+	eventually(t, "the return to the goroutines of before", func() bool { return runtime.NumGoroutine() <= goroutines })
+	eventually(t, "the return to the memory of before", func() bool {
+		debug.FreeOSMemory()
+		return residentKB() <= resident+32<<10
+	})
+	eventually(t, "the return to the open files of before", func() bool { return openFiles() <= files })
+}
+
+// lag knows how late this machine is at the moment: how long a worker takes
+// to start and to end, and a short sleep beyond its time.
+type lag struct {
+	pool    *Pool
+	mu      sync.Mutex
+	samples []time.Duration
+}
+
+func newLag(t *testing.T) *lag {
+	return &lag{pool: testPool(t, func(c *config.Code) { c.Reuse, c.Workers, c.MaxWorkers = reuseNever, 1, 1 })}
+}
+
+func (l *lag) measure() {
+	began := time.Now()
+	time.Sleep(10 * time.Millisecond)
+	late := time.Since(began) - 10*time.Millisecond
+	began = time.Now()
+	if w, err := l.pool.spawner.start(context.Background()); err == nil {
+		w.kill()
+		<-w.exited
+	}
+	late = max(late, time.Since(began))
+	l.mu.Lock()
+	l.samples = append(l.samples, late)
+	l.mu.Unlock()
+	time.Sleep(200 * time.Millisecond)
+}
+
+func (l *lag) mark() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.samples)
+}
+
+// since is the worst since the mark, or just before it.
+func (l *lag) since(mark int) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.samples) == 0 {
+		return 0
+	}
+	return slices.Max(l.samples[min(max(mark-1, 0), len(l.samples)-1):])
 }
 
 func TestB088_LoopsEndAndTheNextScriptIsFine(t *testing.T) {

@@ -67,7 +67,7 @@ type Pool struct {
 // ends with ctx or with Close.
 func NewPool(ctx context.Context, o PoolOptions) (*Pool, error) {
 	code := withDefaults(o.Code)
-	known := []string{confine.LayerSeccomp, confine.LayerLandlock, confine.LayerRlimits, confine.LayerNoPrivs, confine.LayerUser}
+	known := confine.Layers()
 	for _, name := range code.Require {
 		if !slices.Contains(known, name) {
 			return nil, fmt.Errorf("code.require names the unknown sandbox layer %q; known are %s", name, strings.Join(known, ", "))
@@ -330,7 +330,7 @@ func (p *Pool) arrived(w *process, err error) {
 		p.streak = 0
 		p.retryAt = time.Time{}
 		if p.stats.layers == nil {
-			p.warnOfGaps(w)
+			p.reportLayers(w)
 		}
 		p.stats.layers = w.layers
 		p.all[w] = struct{}{}
@@ -345,13 +345,18 @@ func (p *Pool) arrived(w *process, err error) {
 	p.replenish()
 }
 
-// warnOfGaps says once which walls do not hold, since nothing required them.
-func (p *Pool) warnOfGaps(w *process) {
+// reportLayers says once which walls hold, and which do not although nothing
+// required them.
+func (p *Pool) reportLayers(w *process) {
+	var hold []string
 	for _, l := range w.layers {
-		if !l.OK {
+		if l.OK {
+			hold = append(hold, l.Name)
+		} else {
 			p.log.Warn("a layer of the sandbox does not hold here; scripts run without it", "layer", l.Name, "reason", l.Detail)
 		}
 	}
+	p.log.Info("the sandbox is ready", "layers", strings.Join(hold, " "))
 }
 
 func (p *Pool) keepWarm(w *process) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,6 +70,49 @@ func TestReuseIsForTheSameOwnerWithAFreshRealm(t *testing.T) {
 	}
 	if pidOf(t, p, "ann") == second {
 		t.Errorf("the worker served more than %d runs", maxUses)
+	}
+}
+
+// After any end that a limit, the kernel or a broken engine made, the worker is
+// gone; its owner's next run is on another.
+func TestNoWorkerIsUsedAfterALimit(t *testing.T) {
+	p := testPool(t, func(c *config.Code) { c.MemoryMB = 96 })
+	hung := &fakeHost{call: func(ctx context.Context, _ HostCall) (json.RawMessage, error) { <-ctx.Done(); return nil, ctx.Err() }}
+	for _, c := range []struct {
+		code   string
+		limits Limits
+		kinds  []string // memory may run out in several ways
+		kept   bool
+	}{
+		{code: "throw 1", kinds: []string{kindException}, kept: true},
+		{code: "const = 1", kinds: []string{kindSyntax}, kept: true},
+		{code: "await new Promise(() => {})", kinds: []string{kindDeadlock}, kept: true},
+		{code: "for (;;) ;", limits: Limits{CPU: 100 * time.Millisecond}, kinds: []string{kindCPU}},
+		{code: "await sleep(1e6)", limits: Limits{Wall: 100 * time.Millisecond}, kinds: []string{kindWall}},
+		{code: "s.t(); 1", limits: Limits{Wall: 100 * time.Millisecond}, kinds: []string{""}}, // a value, but at the limit
+		{code: "const a = []; for (;;) a.push('x'.repeat(1e6) + a.length)", kinds: []string{kindMemory, kindException, kindEngine}},
+		{code: "const a = []; a.push(a); a.flat(Infinity)", kinds: []string{kindStack}},
+		{code: "const f = () => f(); f()", kinds: []string{kindStack}},
+		{code: "Object.keys(new Proxy({}, {ownKeys() { return {length: 2 ** 32 - 1} }}))", kinds: []string{kindEngine}},
+		{code: "globalThis.big = Array.from({length: 1.3e5}, (_, i) => ({i})); 1", kinds: []string{""}}, // within limits, but it leaves too much
+	} {
+		runAs(t, p, "ann", "1")
+		before := pidOf(t, p, "ann")
+		o, err := p.Run(context.Background(), Request{Owner: "ann", Code: c.code, Tools: tools("s_t"), Limits: c.limits}, hung)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind := ""
+		if o.Error != nil {
+			kind = o.Error.Kind
+		}
+		if !slices.Contains(c.kinds, kind) {
+			t.Errorf("%s: ended as %q, want %q: %v", c.code, kind, c.kinds, o.Error)
+		}
+		wantValue(t, runAs(t, p, "ann", "1"), "1")
+		if kept := pidOf(t, p, "ann") == before; kept != c.kept {
+			t.Errorf("%s (%s): the worker was kept: %v", c.code, kind, kept)
+		}
 	}
 }
 

@@ -283,7 +283,7 @@ type Code struct {
 	Workers       int           `yaml:"workers"`         // warm sandbox processes, default 2
 	MaxWorkers    int           `yaml:"max_workers"`     // live sandbox processes, default 8
 	Reuse         string        `yaml:"reuse"`           // "same-user" (default), "never"
-	Require       []string      `yaml:"require"`         // layers that must be active: "seccomp", "landlock", "rlimits"
+	Require       []string      `yaml:"require"`         // layers of the sandbox without which no code is run: "seccomp", "landlock", "rlimits", …
 	WallTime      time.Duration `yaml:"wall_time"`       // default 30s; time waiting for a person does not count
 	CPUTime       time.Duration `yaml:"cpu_time"`        // default 5s
 	MemoryMB      int           `yaml:"memory_mb"`       // default 192

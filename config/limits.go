@@ -67,7 +67,7 @@ func limits() map[string]limit {
 		"code.workers":                        {min: 0, max: 256},
 		"code.max_workers":                    {min: 1, max: 1024},
 		"code.reuse":                          {enum: []string{"same-user", "never"}},
-		"code.require":                        {enum: []string{"seccomp", "landlock", "rlimits"}},
+		"code.require":                        {enum: []string{"seccomp", "landlock", "rlimits", "no_new_privs", "uid", "oom", "dumpable", "nice", "parent_death", "environment", "descriptors"}},
 		"code.wall_time":                      {shortest: 100 * time.Millisecond, longest: time.Hour},
 		"code.cpu_time":                       {shortest: 100 * time.Millisecond, longest: time.Hour},
 		"code.memory_mb":                      {min: 32, max: 16384},

@@ -77,6 +77,7 @@ type portal struct {
 	logins   *logins.Logins
 	manager  *upstreams.Manager
 	store    store.Store
+	pool     *codemode.Pool
 	stop     func()
 	stopping atomic.Bool
 }
@@ -128,7 +129,7 @@ func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store)
 	p.registry = registry.New(registry.Options{Store: st, Log: log, Catalog: p.cfg.Catalog})
 	p.registry.SetServers(p.cfg.Servers)
 	p.registry.Restore(ctx)
-	pool, err := codemode.NewPool(ctx, codemode.PoolOptions{Code: p.cfg.Code, Log: log, Executable: worker})
+	p.pool, err = codemode.NewPool(ctx, codemode.PoolOptions{Code: p.cfg.Code, Log: log, Executable: worker})
 	p.must(err)
 	p.logins, err = logins.New(ctx, logins.Options{Config: p.cfg, Store: st, Vault: sealing, Log: log})
 	p.must(err)
@@ -138,7 +139,7 @@ func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store)
 			p.gateway.FromServer(server, user, session, method, params)
 		}})
 	p.gateway, err = gateway.New(ctx, gateway.Options{Config: p.cfg, Version: "test", Log: log, Store: st, Auth: p.auth,
-		Registry: p.registry, Upstreams: p.manager, Logins: p.logins, Runner: pool, Audit: trail, Vault: sealing})
+		Registry: p.registry, Upstreams: p.manager, Logins: p.logins, Runner: p.pool, Audit: trail, Vault: sealing})
 	p.must(err)
 	p.manager.Apply(p.cfg.Servers)
 	srv.Config.Handler = p.gateway.Handler()
@@ -150,7 +151,7 @@ func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store)
 		p.gateway.Close(c)
 		srv.CloseClientConnections()
 		srv.Close()
-		pool.Close()
+		p.pool.Close()
 		p.manager.Close(c)
 		p.registry.Close()
 		cancel()

@@ -404,3 +404,60 @@ func TestFinishedWhileNobodyWaited(t *testing.T) {
 		t.Errorf("%d calls arrived: %q", n, v.calls())
 	}
 }
+
+// Cancelling the request that runs code cancels the run and every call it has
+// in flight, in the way of each era: a closed connection, or the notification
+// of 2025. Calls that had not begun are never sent.
+func TestCancellingCodeCancelsEveryCall(t *testing.T) {
+	for _, w := range []struct {
+		name   string
+		era    era
+		notify bool
+	}{{"2025 closed", legacy, false}, {"2025 notified", legacy, true}, {"2026 closed", modern, false}} {
+		t.Run(w.name, func(t *testing.T) {
+			arrived, gone := make(chan struct{}, 20), make(chan struct{}, 20)
+			v := serve(t, upstreamtest.Legacy, func(c *upstreamtest.Call) bool {
+				if c.Method != "tools/call" {
+					return false
+				}
+				arrived <- struct{}{}
+				<-c.Context().Done()
+				gone <- struct{}{}
+				return true
+			})
+			p := start(t, trusted(v)+"code: {parallel: 3, wall_time: 10m}\nlimits: {call_timeout: 10m}\n", nil)
+			c := p.client(w.era, twoTools, noCaps, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan answer, 1)
+			go func() {
+				ended <- c.doAs(ctx, `"run"`, "tools/call", `"name":"portal_execute","arguments":{"code":"return await Promise.all([1, 2, 3, 4, 5].map(id => s.look({id: String(id)})))"}`, nil, nil)
+			}()
+			await := func(what string, from chan struct{}) {
+				t.Helper()
+				for i := range 3 {
+					select {
+					case <-from:
+					case <-time.After(patience):
+						t.Fatalf("%d of 3 calls %s", i, what)
+					}
+				}
+			}
+			await("arrived", arrived)
+			if w.notify {
+				p.post("", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"run"}}`, c.headers("notifications/cancelled", ""))
+			} else {
+				cancel()
+			}
+			await("were cancelled at the server", gone)
+			if w.notify {
+				cancel() // a cancelled request has no answer
+			}
+			<-ended
+			p.until("the sandbox is free", func() bool { s := p.pool.Status(); return s.Running == 0 && s.Queued == 0 })
+			if n := len(v.calls()); n != 3 {
+				t.Errorf("%d calls were sent, 3 were in flight at the cancellation", n)
+			}
+		})
+	}
+}

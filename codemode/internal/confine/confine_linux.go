@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -19,7 +22,7 @@ import (
 // holds the descriptors it will ever need.
 func Apply(o Options) []proto.Layer {
 	var out []proto.Layer
-	out = append(out, user())
+	out = append(out, user(), layer(LayerEnv, environment(o.Env)), layer(LayerFiles, descriptors(o.Given)), layer(LayerDeath, parentDeath()))
 	// The kernel's out-of-memory killer must choose the worker, not the gateway.
 	out = append(out, layer(LayerOOM, os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)))
 	out = append(out, layer(LayerNice, unix.Setpriority(unix.PRIO_PROCESS, 0, o.Nice)))
@@ -46,6 +49,51 @@ func user() proto.Layer {
 		return proto.Layer{Name: LayerUser, Detail: "runs as root"}
 	}
 	return proto.Layer{Name: LayerUser, OK: true, Detail: strconv.Itoa(uid)}
+}
+
+// environment is an error if there are variables beside those given.
+func environment(given []string) error {
+	for _, kv := range os.Environ() {
+		if name, _, _ := strings.Cut(kv, "="); !slices.Contains(given, name) {
+			return fmt.Errorf("the variable %.40q was inherited", name)
+		}
+	}
+	return nil
+}
+
+// descriptors closes what was inherited beside the standard ones and those
+// given: whoever started the portal may have left files open, and a child gets
+// those too. The runtime's own are anonymous.
+func descriptors(given []int) error {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("list the open descriptors: %w", err)
+	}
+	for _, e := range list {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= 2 || slices.Contains(given, fd) {
+			continue
+		}
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err != nil || strings.HasPrefix(target, "anon_inode:") {
+			continue // the one that listed them is closed by now
+		}
+		if err := unix.Close(fd); err != nil {
+			return fmt.Errorf("close the inherited descriptor %d (%.60s): %w", fd, target, err)
+		}
+	}
+	return nil
+}
+
+func parentDeath() error {
+	var sig int32
+	if err := unix.Prctl(unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&sig)), 0, 0, 0); err != nil {
+		return err
+	}
+	if sig != int32(unix.SIGKILL) {
+		return errors.New("no signal at the death of the parent is set")
+	}
+	return nil
 }
 
 func rlimits(o Options) error {

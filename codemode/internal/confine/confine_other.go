@@ -12,5 +12,9 @@ import (
 // Apply reports that this platform offers the process boundary only.
 func Apply(Options) []proto.Layer {
 	err := errors.New("not available on " + runtime.GOOS + "/" + runtime.GOARCH + ": process isolation and watchdog only")
-	return []proto.Layer{layer(LayerRlimits, err), layer(LayerNoPrivs, err), layer(LayerLandlock, err), layer(LayerSeccomp, err)}
+	var out []proto.Layer
+	for _, name := range Layers() {
+		out = append(out, layer(name, err))
+	}
+	return out
 }

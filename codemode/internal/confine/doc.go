@@ -16,6 +16,8 @@ type Options struct {
 	DataBytes  uint64 // private writable memory (RLIMIT_DATA)
 	CPUSeconds uint64 // of the whole process; a backstop
 	Nice       int
+	Given      []int    // descriptors above 2 that the process was given, or made itself
+	Env        []string // names of variables it was given
 }
 
 // Names of the layers that an administrator can require.
@@ -28,7 +30,15 @@ const (
 	LayerOOM      = "oom"
 	LayerDumpable = "dumpable"
 	LayerNice     = "nice"
+	LayerDeath    = "parent_death" // ended by the kernel with the process that started it
+	LayerEnv      = "environment"  // none of the starter's
+	LayerFiles    = "descriptors"  // none inherited but those it was given
 )
+
+// Layers are the names that Apply reports on Linux.
+func Layers() []string {
+	return []string{LayerSeccomp, LayerLandlock, LayerRlimits, LayerNoPrivs, LayerUser, LayerOOM, LayerDumpable, LayerNice, LayerDeath, LayerEnv, LayerFiles}
+}
 
 func layer(name string, err error) proto.Layer {
 	if err != nil {

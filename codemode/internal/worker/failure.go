@@ -198,7 +198,7 @@ func (r *run) exception(v goja.Value) (d proto.DoneMsg) {
 		}
 		d.Name = text(o, "name", "Error")
 		d.Message = clip(text(o, "message", ""), maxMessage)
-		if d.Code = clip(text(o, "code", ""), 80); d.Code == kindCalls {
+		if d.Code = clip(text(o, "code", ""), 80); d.Code == kindCalls && r.spent {
 			d.Kind = kindCalls
 		}
 		d.Line, d.Column = r.stackPosition(text(o, "stack", ""))
@@ -449,6 +449,9 @@ func (r *run) newError(code, message string) *goja.Object {
 
 // rejected is a promise that failed with a code.
 func (r *run) rejected(code, message string) goja.Value {
+	if code == kindCalls {
+		r.spent = true
+	}
 	p, _, reject := r.vm.NewPromise()
 	e := r.newError(code, message)
 	if err := reject(e); err != nil {

@@ -67,6 +67,8 @@ func Main(args []string) int {
 		DataBytes:  uint64(memoryMB+memoryBeside) << 20,
 		CPUSeconds: uint64(cpuSeconds),
 		Nice:       5,
+		Given:      []int{fdSocket, fdControl, w.link.bellOut, w.link.bellIn},
+		Env:        []string{"GOMAXPROCS", "GOTRACEBACK", "TZ"},
 	})
 	go control(fdControl, w.obey)
 

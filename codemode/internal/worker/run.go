@@ -36,6 +36,7 @@ type run struct {
 	names     names
 	next      uint32 // last id given to a call or query
 	calls     int    // calls made, of MaxCalls
+	spent     bool   // a call or query was refused for want of budget
 	pending   map[uint32]*pendingCall
 	timers    map[uint32]*timer
 	cleared   map[uint32]struct{} // timers that the script called off
