@@ -280,11 +280,11 @@ func TestB089_MemoryIsTheRunsOwn(t *testing.T) {
 
 func TestB094_NothingIsUnbounded(t *testing.T) {
 	p := testPool(t, nil)
-	o := run(t, p, nil, "return 'x'.repeat(3e6)")
+	o := run(t, p, nil, "return 'x'.repeat(6e6)")
 	if o.Error != nil || len(o.Value) > defaultValue+1000 || !o.ValueCut || !json.Valid(o.Value) || !strings.Contains(string(o.Value), "more characters") {
 		t.Errorf("error %v, %d bytes, cut %v", o.Error, len(o.Value), o.ValueCut)
 	}
-	o = run(t, p, nil, "return Array.from({length: 1e5}, (_, i) => ({i}))")
+	o = run(t, p, nil, "return Array.from({length: 5e5}, (_, i) => ({i}))")
 	if o.Error != nil || len(o.Value) > defaultValue+1000 || !o.ValueCut || !json.Valid(o.Value) || !strings.Contains(string(o.Value), "more items") {
 		t.Errorf("error %v, %d bytes, cut %v", o.Error, len(o.Value), o.ValueCut)
 	}
