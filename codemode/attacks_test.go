@@ -74,7 +74,9 @@ func ownAttacks(t testing.TB) []attack {
 		t.Fatal(err)
 	}
 	known := []string{"ok", kindSyntax, kindException, kindWall, kindCPU, kindMemory, kindStack, kindCalls, kindDeadlock, kindEngine}
-	parts := strings.Split("\n"+string(data), "\n=== ")[1:]
+	_, body, _ := strings.Cut(string(data), "\n\n--- ")
+	body = strings.NewReplacer("␀", "\x00", "␇", "\a").Replace(body)
+	parts := strings.Split("\n"+body, "\n=== ")[1:]
 	var out []attack
 	seen := map[string]bool{}
 	for _, part := range parts {
