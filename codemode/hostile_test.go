@@ -180,10 +180,13 @@ func TestHostileScripts(t *testing.T) {
 	wantValue(t, run(t, p, host, "1"), "1")
 	p.Close()
 	eventually(t, "the return to the goroutines of before", func() bool { return runtime.NumGoroutine() <= goroutines })
-	defer func() { t.Logf("in KB: heap %d before, %d after; resident %d before, %d after", heap, heapKB(), resident, residentKB()) }()
+	defer func() {
+		t.Logf("in KB: heap %d before, %d after; resident %d before, %d after", heap, heapKB(), resident, residentKB())
+	}()
 	eventually(t, "the return to the memory of before", func() bool {
 		debug.FreeOSMemory()
-		return heapKB() <= heap+2<<10 && (withRace || residentKB() <= resident+32<<10)
+		// What this test notes itself, of every moment it took, is a part of it.
+		return heapKB() <= heap+16<<10 && (withRace || residentKB() <= resident+32<<10)
 	})
 	runtime.KeepAlive(list)
 	eventually(t, "the return to the open files of before", func() bool { return openFiles() <= files })
