@@ -40,7 +40,7 @@ type callList struct {
 	running int
 	closed  bool
 	idle    chan struct{} // closed when the last running call ends after closed
-	timers  map[int]*time.Timer
+	alarms  *alarms
 	tape    *tape
 }
 
@@ -53,7 +53,10 @@ type job struct {
 }
 
 func newCallList(e *execution, host Host) *callList {
-	c := &callList{e: e, host: host, known: make(map[string]bool, len(e.req.Tools)), idle: make(chan struct{}), timers: map[int]*time.Timer{}, tape: newTape(e)}
+	c := &callList{e: e, host: host, known: make(map[string]bool, len(e.req.Tools)), idle: make(chan struct{}), tape: newTape(e)}
+	c.alarms = newAlarms(func(n int) {
+		c.tape.answer(Event{Kind: EventAnswer, N: n, Data: json.RawMessage("null"), Time: time.Now().UnixMilli()})
+	})
 	for _, t := range e.req.Tools {
 		c.known[t.Outward] = true
 	}
@@ -94,7 +97,7 @@ func (c *callList) add(f proto.Frame) error {
 		if answered {
 			return nil
 		}
-		return c.timerLocked(j)
+		return c.timer(j)
 	}
 	if f.Kind == proto.Query {
 		if c.queries++; c.queries > 8*c.e.lim.MaxCalls {
@@ -119,33 +122,13 @@ func (c *callList) add(f proto.Frame) error {
 	return nil
 }
 
-// timerLocked answers after a while. Timers take no place of a call.
-func (c *callList) timerLocked(j job) error {
+// timer answers after a while. Timers take no place of a call.
+func (c *callList) timer(j job) error {
 	ms, err := strconv.Atoi(string(j.args))
-	if err != nil || ms < 0 || ms > proto.MaxTimerMillis || len(c.timers) > maxTimers {
-		return fmt.Errorf("%w: timer %.40q beside %d others", proto.ErrProtocol, j.args, len(c.timers))
+	if err != nil || ms < 0 || ms > proto.MaxTimerMillis || !c.alarms.add(j.n, time.Duration(ms)*time.Millisecond, maxTimers+1) {
+		return fmt.Errorf("%w: timer %.40q, or too many", proto.ErrProtocol, j.args)
 	}
-	if c.closed {
-		return nil
-	}
-	c.timers[j.n] = time.AfterFunc(time.Duration(ms)*time.Millisecond, func() {
-		c.mu.Lock()
-		_, live := c.timers[j.n]
-		delete(c.timers, j.n)
-		c.mu.Unlock()
-		if live {
-			c.tape.answer(Event{Kind: EventAnswer, N: j.n, Data: json.RawMessage("null"), Time: time.Now().UnixMilli()})
-		}
-	})
 	return nil
-}
-
-// stopTimersLocked ends the timers: nobody waits for them any more.
-func (c *callList) stopTimersLocked() {
-	for n, t := range c.timers {
-		t.Stop()
-		delete(c.timers, n)
-	}
 }
 
 func (c *callList) startLocked() {
@@ -267,7 +250,7 @@ func toolFailure(result json.RawMessage) (text string, failed bool) {
 // they did matters more than the time.
 func (c *callList) settle(most time.Duration) {
 	c.mu.Lock()
-	c.stopTimersLocked()
+	c.alarms.stop()
 	if c.closed || c.running == 0 {
 		c.closed = true
 		c.mu.Unlock()
@@ -288,7 +271,7 @@ func (c *callList) settle(most time.Duration) {
 func (c *callList) snapshot() []CallRecord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stopTimersLocked()
+	c.alarms.stop()
 	if !c.closed {
 		c.closed = true
 		if c.running == 0 {
