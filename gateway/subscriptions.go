@@ -412,7 +412,9 @@ func (g *Gateway) keepSubscription(ctx context.Context, session, uri string, on 
 		}
 		var list []string
 		if ok {
-			_ = json.Unmarshal(raw, &list)
+			if err := json.Unmarshal(raw, &list); err != nil {
+				return fmt.Errorf("read the subscriptions of the session: %w", err)
+			}
 		}
 		if slices.Contains(list, uri) == on {
 			return nil

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -102,7 +103,9 @@ func (t *toggles) set(ctx context.Context, key, server string, off bool) error {
 		}
 		var list, next []string
 		if found {
-			_ = json.Unmarshal(raw, &list)
+			if err := json.Unmarshal(raw, &list); err != nil {
+				return fmt.Errorf("read which servers are switched off: %w", err)
+			}
 		}
 		for _, s := range list {
 			if s != server {
