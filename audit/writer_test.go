@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,33 +14,12 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/internal/testlog"
 )
 
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-func newLog() (*slog.Logger, *logBuffer) {
-	b := &logBuffer{}
-	return slog.New(slog.NewTextHandler(b, nil)), b
-}
-
-func openWriter(t *testing.T, c config.Audit, dir string) (*Writer, *logBuffer) {
+func openWriter(t *testing.T, c config.Audit, dir string) (*Writer, *testlog.Buffer) {
 	t.Helper()
-	log, buf := newLog()
+	log, buf := testlog.New()
 	w, err := Open(c, filepath.Join(dir, "portal.yaml"), log)
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +217,7 @@ type brokenStream struct{}
 func (brokenStream) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
 func TestLossIsCountedAndLogged(t *testing.T) {
-	log, buf := newLog()
+	log, buf := testlog.New()
 	w := newWriter(false, log)
 	w.out, w.queue = brokenStream{}, make(chan Event, 4)
 	w.block, w.retry, w.giveUp = time.Millisecond, time.Millisecond, time.Millisecond
@@ -278,7 +256,7 @@ func TestLossIsCountedAndLogged(t *testing.T) {
 }
 
 func TestRecordWaitsForASlowDisk(t *testing.T) {
-	log, _ := newLog()
+	log, _ := testlog.New()
 	w := newWriter(false, log)
 	gate := make(chan struct{})
 	out := &gatedStream{gate: gate}
@@ -386,7 +364,7 @@ func TestHostileFieldsStayOneSafeLine(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
-	log, _ := newLog()
+	log, _ := testlog.New()
 	for _, file := range []string{dir, filepath.Join(dir, "none", "audit.jsonl")} {
 		_, err := Open(config.Audit{File: file}, filepath.Join(dir, "portal.yaml"), log)
 		if err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "audit.file") {

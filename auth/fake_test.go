@@ -17,6 +17,7 @@ import (
 
 	"github.com/mcp-portal/mcp-portal/auth/authtest"
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/internal/testlog"
 	"github.com/mcp-portal/mcp-portal/store"
 )
 
@@ -164,24 +165,6 @@ func (m *memStore) dump() string {
 	return b.String()
 }
 
-// logBuffer catches the log, to look for secrets in it.
-type logBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func oidcConfig(idp *authtest.IdP) *config.Config {
 	return &config.Config{Name: "Test Portal", Listen: "127.0.0.1:0", URL: portalURL, Auth: config.Auth{
 		Mode: "oidc", Accept: []string{"idp"}, Issuer: idp.Issuer, ClientID: idp.ClientID, ClientSecret: config.Secret(idp.ClientSecret),
@@ -198,12 +181,12 @@ type rig struct {
 	*Auth
 	clock *clock
 	store *memStore
-	log   *logBuffer
+	log   *testlog.Buffer
 }
 
 func newRig(t testing.TB, cfg *config.Config) *rig {
 	t.Helper()
-	r := &rig{clock: newClock(), log: &logBuffer{}}
+	r := &rig{clock: newClock(), log: &testlog.Buffer{}}
 	r.store = newMemStore(r.clock.now)
 	a, err := New(Options{Config: cfg, Store: r.store, Now: r.clock.now,
 		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})

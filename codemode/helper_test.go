@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/internal/testprogram"
 )
 
 // workerProgram is built once: workers need a binary without cgo, which the
@@ -26,27 +26,10 @@ var workerProgram string
 var evilProgram string
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "sandbox-worker-*")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		if err := os.Chmod(dir, 0o755); err != nil { // the worker's user must reach it
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	os.Exit(testprogram.Main(m.Run, func(dir string) {
 		workerProgram = filepath.Join(dir, "testworker")
 		evilProgram = filepath.Join(dir, "evilworker")
-		build := exec.Command("go", "build", "-o", dir, "./internal/testworker", "./internal/evilworker")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the test workers: %v\n%s", err, out)
-			return 1
-		}
-		return m.Run()
-	}())
+	}, "./internal/testworker", "./internal/evilworker"))
 }
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/mcp-portal/mcp-portal/internal/testprogram"
 )
 
 // binary is the program under test, built once without cgo, as it is released.
@@ -29,21 +31,7 @@ func TestMain(m *testing.M) {
 	if portal := os.Getenv(chainPortal); portal != "" {
 		os.Exit(chain(portal, os.Args[len(os.Args)-1]))
 	}
-	dir, err := os.MkdirTemp("", "mcp-portal-e2e-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	binary = filepath.Join(dir, "mcp-portal")
-	build := exec.Command("go", "build", "-o", binary, "../cmd/mcp-portal")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
-		os.Exit(1)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	os.Exit(testprogram.Main(m.Run, func(dir string) { binary = filepath.Join(dir, "mcp-portal") }, "../cmd/mcp-portal"))
 }
 
 // process is a running program whose output is kept.

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/mcp-portal/mcp-portal/internal/testlog"
 )
 
 // fakePortal answers as a test wants it.
@@ -119,30 +121,13 @@ type pipes struct {
 	in    io.WriteCloser
 	out   io.ReadCloser
 	lines chan string
-	err   *lockedBuffer
+	err   *testlog.Buffer
 	ended chan struct{}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func startPipes(t *testing.T, env []string, args ...string) *pipes {
 	t.Helper()
-	p := &pipes{t: t, cmd: exec.Command(binary, append([]string{"stdio"}, args...)...), lines: make(chan string, 1000), err: &lockedBuffer{}, ended: make(chan struct{})}
+	p := &pipes{t: t, cmd: exec.Command(binary, append([]string{"stdio"}, args...)...), lines: make(chan string, 1000), err: &testlog.Buffer{}, ended: make(chan struct{})}
 	p.cmd.Env = append(append(os.Environ(), "MCP_PORTAL_TOKEN="), env...)
 	p.cmd.Stderr = p.err
 	var err error

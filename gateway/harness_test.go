@@ -3,13 +3,11 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,6 +21,8 @@ import (
 	"github.com/mcp-portal/mcp-portal/codemode"
 	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/gateway"
+	"github.com/mcp-portal/mcp-portal/internal/testlog"
+	"github.com/mcp-portal/mcp-portal/internal/testprogram"
 	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/upstreams"
@@ -36,25 +36,7 @@ var worker string
 
 func TestMain(m *testing.M) {
 	upstreamtest.RunChild()
-	dir, err := os.MkdirTemp("", "mcp-portal-gateway-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { // workers of root run as somebody else
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	worker = filepath.Join(dir, "mcp-portal")
-	build := exec.Command("go", "build", "-o", worker, "../cmd/mcp-portal")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
-		os.Exit(1)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
+	os.Exit(testprogram.Main(m.Run, func(dir string) { worker = filepath.Join(dir, "mcp-portal") }, "../cmd/mcp-portal"))
 }
 
 // patience is how long a test waits for what must come. It decides nothing
@@ -68,7 +50,7 @@ type portal struct {
 	url   string // origin
 	audit string // path of the audit file
 	dir   string
-	log   *logBuffer
+	log   *testlog.Buffer
 
 	cfg      *config.Config
 	gateway  *gateway.Gateway
@@ -82,23 +64,6 @@ type portal struct {
 	stopping atomic.Bool
 }
 
-type logBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // start brings up a portal with a configuration, of which name, listener and,
 // unless given, store, audit and auth are filled in. ORIGIN in it becomes
 // the portal's origin. wrap, if not nil, stands before the store.
@@ -110,7 +75,7 @@ func start(t *testing.T, yaml string, wrap func(store.Store) store.Store) *porta
 func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store) *portal {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(nil)
-	p := &portal{t: t, dir: dir, url: "http://" + srv.Listener.Addr().String(), audit: filepath.Join(dir, "audit.jsonl"), log: &logBuffer{}}
+	p := &portal{t: t, dir: dir, url: "http://" + srv.Listener.Addr().String(), audit: filepath.Join(dir, "audit.jsonl"), log: &testlog.Buffer{}}
 	log := slog.New(slog.NewTextHandler(p.log, nil))
 	p.cfg = p.parse(yaml)
 	ctx, cancel := context.WithCancel(context.Background())

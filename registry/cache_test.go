@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/internal/testlog"
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/upstreams"
 )
@@ -147,7 +148,7 @@ func TestOtherConnectionHasOtherCatalogue(t *testing.T) {
 
 func TestStoreMayBeDown(t *testing.T) {
 	ctx, sh := context.Background(), newShelf()
-	var log lockedBuffer
+	var log testlog.Buffer
 	r := New(Options{Store: sh, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	defer r.Close()
 	r.cache.mu.Lock()
@@ -206,7 +207,7 @@ func TestBrokenCacheEntryIsReportedAndSkipped(t *testing.T) {
 	}
 	sh.data[cacheKey(config.Server{ID: "bad", URL: "https://s"})] = good[:len(good)/2]
 	sh.data[cacheKey(config.Server{ID: "good", URL: "https://s"})] = good
-	var log lockedBuffer
+	var log testlog.Buffer
 	r := New(Options{Store: sh, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	defer r.Close()
 	r.SetServers(map[string]config.Server{"bad": url("https://s"), "good": url("https://s")})
@@ -228,21 +229,4 @@ func FuzzDecodeCatalogue(f *testing.F) {
 			t.Fatal("neither a catalogue nor an error")
 		}
 	})
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

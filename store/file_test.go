@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/internal/testlog"
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/store/storetest"
 )
 
 func TestFileSurvivesReopening(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "portal.db")
-	log, _ := newLog()
+	log, _ := testlog.New()
 	ctx := t.Context()
 	for i := range 3 {
 		s, err := store.OpenFile(path, log)
@@ -46,7 +47,7 @@ func TestFileSurvivesReopening(t *testing.T) {
 // that holds the file.
 func TestFileHeldByAnotherProcess(t *testing.T) {
 	if path := os.Getenv("STORE_TEST_HOLD"); path != "" {
-		log, _ := newLog()
+		log, _ := testlog.New()
 		s, err := store.OpenFile(path, log)
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +70,7 @@ func TestFileHeldByAnotherProcess(t *testing.T) {
 	if _, err := out.Read(said); err != nil || !bytes.HasPrefix(said, []byte("held")) {
 		t.Fatalf("the other process said %q, %v", said, err)
 	}
-	log, _ := newLog()
+	log, _ := testlog.New()
 	_, err := store.Open(context.Background(), config.Store{File: path}, "portal.yaml", log)
 	if err == nil {
 		t.Fatal("the file was opened twice")
@@ -84,7 +85,7 @@ func TestFileHeldByAnotherProcess(t *testing.T) {
 func TestFileThatIsNoStore(t *testing.T) {
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good.db")
-	log, _ := newLog()
+	log, _ := testlog.New()
 	s, err := store.OpenFile(good, log)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +144,7 @@ func TestFileThatIsNoStore(t *testing.T) {
 // answers.
 func TestFileSweeps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "portal.db")
-	log, _ := newLog()
+	log, _ := testlog.New()
 	open := func() *store.File {
 		s, err := store.OpenFile(path, log)
 		if err != nil {
@@ -172,7 +173,7 @@ func TestFileSweeps(t *testing.T) {
 
 func TestOpenPlacesTheFile(t *testing.T) {
 	dir := t.TempDir()
-	log, _ := newLog()
+	log, _ := testlog.New()
 	for file, want := range map[string]string{"": "portal.db", "state.db": "state.db", filepath.Join(dir, "abs.db"): "abs.db"} {
 		s, err := store.Open(t.Context(), config.Store{File: file}, filepath.Join(dir, "portal.yaml"), log)
 		if err != nil {

@@ -24,13 +24,14 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/internal/testlog"
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/store/storetest"
 )
 
-func openRedis(t *testing.T, url string) (*store.Redis, *logBuffer) {
+func openRedis(t *testing.T, url string) (*store.Redis, *testlog.Buffer) {
 	t.Helper()
-	log, buf := newLog()
+	log, buf := testlog.New()
 	s, err := store.OpenRedis(context.Background(), config.Secret(url), "t:", log)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +116,7 @@ func TestRedisTroubleIsNamed(t *testing.T) {
 }
 
 func TestRedisURLErrorsHideThePassword(t *testing.T) {
-	log, _ := newLog()
+	log, _ := testlog.New()
 	for _, url := range []string{"redis://:hunter2@host:notaport", "http://:hunter2@host", "redis://:hun%ter2@host", "redis://:hunter2@host/notanumber"} {
 		s, err := store.OpenRedis(context.Background(), config.Secret(url), "t:", log)
 		if err == nil {
@@ -306,7 +307,7 @@ func TestRedisOneBrokenConnection(t *testing.T) {
 
 func TestRedisPrefixSeparatesStores(t *testing.T) {
 	server := storetest.StartRedis(t)
-	log, _ := newLog()
+	log, _ := testlog.New()
 	ctx := t.Context()
 	var stores []*store.Redis
 	for _, prefix := range []string{"a:", "b:"} {

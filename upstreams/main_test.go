@@ -1,7 +1,6 @@
 package upstreams
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/internal/testlog"
 	"github.com/mcp-portal/mcp-portal/upstreams/upstreamtest"
 )
 
@@ -28,34 +28,17 @@ var eras = []upstreamtest.Era{upstreamtest.Legacy, upstreamtest.Modern}
 type rig struct {
 	*Manager
 	t    *testing.T
-	logs *safeBuffer
+	logs *testlog.Buffer
 
 	mu         sync.Mutex
 	catalogues map[string][]*Catalogue
 	statuses   []Status
 }
 
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // start runs a manager with short pauses; tweak may change the options.
 func start(t *testing.T, servers map[string]config.Server, tweak func(*Options)) *rig {
 	t.Helper()
-	r := &rig{t: t, logs: &safeBuffer{}, catalogues: map[string][]*Catalogue{}}
+	r := &rig{t: t, logs: &testlog.Buffer{}, catalogues: map[string][]*Catalogue{}}
 	o := Options{
 		Log:        slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		BackoffMin: 20 * time.Millisecond, BackoffMax: 200 * time.Millisecond, Debounce: 20 * time.Millisecond,

@@ -2,20 +2,19 @@ package authtest
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/oauth2"
+
+	"github.com/mcp-portal/mcp-portal/internal/testlog"
 )
 
 // Provider is a running oidc-provider, a certified OpenID provider (npm). Its
@@ -53,7 +52,7 @@ func StartProviderWith(t testing.TB, o ProviderOptions) *Provider {
 	}
 	cmd := exec.Command("node", "idp.mjs", string(settings))
 	cmd.Dir = dir
-	var stderr safeBuffer
+	var stderr testlog.Buffer
 	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe() // it ends when this is closed, also if we are killed
 	if err != nil {
@@ -166,22 +165,4 @@ func install(t testing.TB, dir string) {
 			t.Fatalf("installing the test IdP: %v", err)
 		}
 	}
-}
-
-// safeBuffer is written by the process while the test reads it.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return fmt.Sprintf("%s", s.b.Bytes())
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mcp-portal/mcp-portal/auth/vault"
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/internal/testlog"
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/upstreams/logins"
 	"github.com/mcp-portal/mcp-portal/upstreams/logins/logintest"
@@ -27,17 +28,9 @@ type rig struct {
 	t     *testing.T
 	store store.Store
 	vault *vault.Vault
-	log   *safeLog
+	log   *testlog.Buffer
 	now   atomic.Int64 // added to the time, in seconds
 }
-
-type safeLog struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *safeLog) Write(p []byte) (int, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.b.Write(p) }
-func (s *safeLog) String() string              { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
 
 // portalConfig is a portal of development with one server.
 func portalConfig(serverURL string, auth config.ServerAuth) *config.Config {
@@ -55,7 +48,7 @@ func portalConfig(serverURL string, auth config.ServerAuth) *config.Config {
 
 func open(t *testing.T, cfg *config.Config) *rig {
 	t.Helper()
-	r := &rig{t: t, log: &safeLog{}}
+	r := &rig{t: t, log: &testlog.Buffer{}}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error
 	if r.store, err = store.Open(t.Context(), config.Store{File: filepath.Join(t.TempDir(), "s.db")}, "", log); err != nil {
