@@ -34,11 +34,24 @@ type signInPortal struct {
 	idp *authtest.Provider
 }
 
-func startSignInPortal(t *testing.T) signInPortal {
+// signInOptions are what the portals of these tests differ in.
+type signInOptions struct {
+	auth  string // further lines below auth
+	store string // address of Redis; empty: none
+	base  string // public origin; empty: that of listen
+}
+
+func startSignInPortal(t *testing.T, o signInOptions) signInPortal {
 	t.Helper()
 	addr := freePort(t)
-	base := "http://" + addr
-	idp := authtest.StartProvider(t, base+"/auth/callback")
+	if o.base == "" {
+		o.base = "http://" + addr
+	}
+	return startSignInPortalAt(t, o, addr, authtest.StartProvider(t, o.base+"/auth/callback"))
+}
+
+func startSignInPortalAt(t *testing.T, o signInOptions, addr string, idp *authtest.Provider) signInPortal {
+	t.Helper()
 	_, company := serveCompany(t, companyOptions)
 	_, hash := newServiceToken(t, "unused")
 	p := startProcess(t, "serve", "--config", writeConfig(t, fmt.Sprintf(`
@@ -51,8 +64,17 @@ auth:
   scopes: [openid, profile, email, groups, offline_access]
   tokens: {access: %s}
   service_tokens: [{id: unused, hash: %q}]
+%s
+%s
 servers:
-%s`, addr, base, idp.Issuer, idp.ClientID, idp.ClientSecret, tokenLife, hash, companyServers(company))))
+%s`, addr, o.base, idp.Issuer, idp.ClientID, idp.ClientSecret, tokenLife, hash, o.auth, o.store, companyServers(company))))
+	// Its page of servers is for people who signed in.
+	eventually(t, "8 servers ready", func() error {
+		if n := strings.Count(p.output(), "the server is ready"); n < 8 {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
 	return signInPortal{p, idp}
 }
 
@@ -99,10 +121,12 @@ type tsClient struct {
 	opens int
 }
 
-func startTS(t *testing.T, b *authtest.Browser, args ...string) *tsClient {
+func startTS(t *testing.T, id identity, args ...string) *tsClient {
 	t.Helper()
+	b := authtest.NewBrowser(t, "alice")
 	cmd := exec.CommandContext(t.Context(), node(t), args...)
 	cmd.Dir = "npm"
+	cmd.Env = append(os.Environ(), id.env(t)...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -181,12 +205,15 @@ func openCallback(t *testing.T, b *authtest.Browser, authorize string) {
 	resp.Body.Close()
 }
 
-// Real clients from a cold start: they find out where to sign in, register,
-// bring a person there, list and call; go on after their access token has
-// expired without asking anybody; and sign in anew after the person
-// disconnected them.
+// Real clients from a cold start: they find out where to sign in, register or
+// name their metadata document or the id they were given, bring a person
+// there, list and call; go on after their access token has expired without
+// asking anybody; and sign in anew after the person disconnected them.
 func TestClientsSignIn(t *testing.T) {
-	p := startSignInPortal(t)
+	ids := publishClients(t)
+	document := identity{document: ids.document(t, "http://127.0.0.1/callback")}
+	public, confidential := identity{id: ids.public}, identity{id: ids.confidential, secret: ids.secret}
+	p := startSignInPortal(t, signInOptions{auth: ids.config})
 	admin := authtest.NewBrowser(t, "alice")
 	if page := admin.Get(p.base() + "/clients"); page.Status != 200 || page.Form().Has("id") {
 		t.Fatalf("clients before anything: %d", page.Status)
@@ -200,13 +227,23 @@ func TestClientsSignIn(t *testing.T) {
 			want = "55"
 		}
 		clients := map[string]*tsClient{
-			"TypeScript v1":             startTS(t, authtest.NewBrowser(t, "alice"), "oauth1.mjs", u, calls),
-			"TypeScript v2, 2025-11-25": startTS(t, authtest.NewBrowser(t, "alice"), "oauth2.mjs", u, calls),
-			"TypeScript v2, 2026-07-28": startTS(t, authtest.NewBrowser(t, "alice"), "oauth2.mjs", u, calls, "auto"),
+			"TypeScript v1":             startTS(t, identity{}, "oauth1.mjs", u, calls),
+			"TypeScript v2, 2025-11-25": startTS(t, identity{}, "oauth2.mjs", u, calls),
+			"TypeScript v2, 2026-07-28": startTS(t, identity{}, "oauth2.mjs", u, calls, "auto"),
 		}
 		goClients := map[string]*goClient{}
 		for _, e := range eras {
-			goClients["Go "+string(e)] = startGo(t, u, e)
+			goClients["Go "+string(e)] = startGo(t, u, e, identity{})
+		}
+		if query == "" {
+			clients["TypeScript v1, document"] = startTS(t, document, "oauth1.mjs", u, calls)
+			clients["TypeScript v1, with a secret"] = startTS(t, confidential, "oauth1.mjs", u, calls)
+			clients["TypeScript v2, document"] = startTS(t, document, "oauth2.mjs", u, calls, "auto")
+			clients["TypeScript v2, given id"] = startTS(t, public, "oauth2.mjs", u, calls, "auto")
+			clients["TypeScript v2, with a secret"] = startTS(t, confidential, "oauth2.mjs", u, calls)
+			goClients["Go, document"] = startGo(t, u, modern, document)
+			goClients["Go, given id"] = startGo(t, u, legacy, public)
+			goClients["Go, with a secret"] = startGo(t, u, modern, confidential)
 		}
 		last := ""
 		round := func(phase string, signIns int) {
@@ -229,6 +266,9 @@ func TestClientsSignIn(t *testing.T) {
 			}
 		}
 		round("cold", 1)
+		if query == "" {
+			ids.listed(t, p, admin)
+		}
 		p.expired(t, last)
 		round("after the access token expired", 1)
 		p.disconnectAll(t, admin)
@@ -249,12 +289,12 @@ func (c *goClient) count() int {
 	return c.opens
 }
 
-func startGo(t *testing.T, u string, e era) *goClient {
+func startGo(t *testing.T, u string, e era, id identity) *goClient {
 	t.Helper()
 	c := &goClient{}
 	const redirect = "http://127.0.0.1:33418/callback"
 	b := authtest.NewBrowser(t, "alice")
-	h, err := sdkauth.NewAuthorizationCodeHandler(&sdkauth.AuthorizationCodeHandlerConfig{
+	conf := &sdkauth.AuthorizationCodeHandlerConfig{
 		RedirectURL: redirect, RequestRefreshToken: true,
 		AuthorizationCodeFetcher: func(_ context.Context, a *sdkauth.AuthorizationArgs) (*sdkauth.AuthorizationResult, error) {
 			c.mu.Lock()
@@ -264,9 +304,19 @@ func startGo(t *testing.T, u string, e era) *goClient {
 			q := back.Query()
 			return &sdkauth.AuthorizationResult{Code: q.Get("code"), State: q.Get("state"), Iss: q.Get("iss")}, nil
 		},
-		DynamicClientRegistrationConfig: &sdkauth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{
-			ClientName: "Go client", RedirectURIs: []string{redirect}, TokenEndpointAuthMethod: "none", GrantTypes: []string{"authorization_code", "refresh_token"}}},
-	})
+	}
+	switch {
+	case id.document != "":
+		conf.ClientIDMetadataDocumentConfig = &sdkauth.ClientIDMetadataDocumentConfig{URL: id.document}
+	case id.secret != "":
+		conf.PreregisteredClient = &oauthex.ClientCredentials{ClientID: id.id, ClientSecretAuth: &oauthex.ClientSecretAuth{ClientSecret: id.secret}}
+	case id.id != "":
+		conf.PreregisteredClient = &oauthex.ClientCredentials{ClientID: id.id}
+	default:
+		conf.DynamicClientRegistrationConfig = &sdkauth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{
+			ClientName: "Go client", RedirectURIs: []string{redirect}, TokenEndpointAuthMethod: "none", GrantTypes: []string{"authorization_code", "refresh_token"}}}
+	}
+	h, err := sdkauth.NewAuthorizationCodeHandler(conf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,53 +345,70 @@ func (c *goClient) do(t *testing.T, query, want string) {
 
 var remoteURL = regexp.MustCompile(`https?://\S+/authorize\?\S+`)
 
-// mcp-remote, for clients that only start programs.
+// mcp-remote, for clients that only start programs: as a client that registers
+// itself, with a metadata document, and with an id it was given.
 func TestMCPRemoteSignsIn(t *testing.T) {
-	p := startSignInPortal(t)
+	ids := publishClients(t)
+	p := startSignInPortal(t, signInOptions{auth: ids.config})
 	admin := authtest.NewBrowser(t, "alice")
-	_, port, _ := strings.Cut(freePort(t), ":")
-	dir := t.TempDir()
-	for _, query := range []string{"", "?optimize_context=search_and_execute"} {
+	for _, v := range []struct {
+		name, query string
+		args        []string
+	}{
+		{"registered", "", nil},
+		{"registered, with options", "?optimize_context=search_and_execute", nil},
+		{"document", "", []string{"--client-metadata-url", ids.document(t, "http://localhost/oauth/callback")}},
+		{"given id", "", []string{"--static-oauth-client-info", `{"client_id":"` + ids.public + `"}`}},
+	} {
+		_, port, _ := strings.Cut(freePort(t), ":")
+		dir := t.TempDir()
 		for i, phase := range []string{"cold", "with what it kept", "after the person disconnected it"} {
-			asks := i != 1
-			opened := make(chan struct{}, 1)
-			pr, pw := io.Pipe()
-			cmd := exec.CommandContext(t.Context(), node(t), npmPath(t, "mcp-remote", "dist", "proxy.js"), p.URL+query, port, "--allow-http")
-			cmd.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+dir, "PATH="+t.TempDir())
-			cmd.Stderr = pw
-			go func() {
-				sc := bufio.NewScanner(pr)
-				sc.Buffer(nil, 1<<20)
-				for sc.Scan() {
-					if m := remoteURL.FindString(sc.Text()); m != "" {
-						back, _ := authtest.NewBrowser(t, "alice").SignIn(m, "allow")
-						visit(back)
-						select {
-						case opened <- struct{}{}:
-						default:
-						}
-					}
-				}
-			}()
-			client := mcp.NewClient(&mcp.Implementation{Name: "stdio", Version: "1"}, nil)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-			s, err := client.Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
-			if err != nil {
-				t.Fatalf("mcp-remote %q, %s: %v", query, phase, err)
-			}
-			g := &goClient{session: s}
-			g.do(t, query, map[bool]string{true: "example", false: "55"}[query == ""])
-			_ = s.Close()
-			_ = pw.Close()
-			cancel()
-			if got := len(opened) == 1; got != asks {
-				t.Errorf("mcp-remote %q, %s: asked the person: %v, want %v", query, phase, got, asks)
+			asked := remoteDoes(t, p.URL+v.query, dir, port, v.args, v.query)
+			if asks := i != 1; asked != asks {
+				t.Errorf("mcp-remote, %s, %s: asked the person: %v, want %v", v.name, phase, asked, asks)
 			}
 			if i == 1 {
 				p.disconnectAll(t, admin)
 			}
 		}
 	}
+}
+
+// remoteDoes runs mcp-remote for one job; asked says whether a person had to
+// sign in.
+func remoteDoes(t *testing.T, u, dir, port string, args []string, query string) (asked bool) {
+	t.Helper()
+	opened := make(chan struct{}, 1)
+	pr, pw := io.Pipe()
+	cmd := exec.CommandContext(t.Context(), node(t), append([]string{npmPath(t, "mcp-remote", "dist", "proxy.js"), u, port, "--allow-http"}, args...)...)
+	cmd.Env = append(os.Environ(), "MCP_REMOTE_CONFIG_DIR="+dir, "PATH="+t.TempDir())
+	cmd.Stderr = pw
+	go func() {
+		sc := bufio.NewScanner(pr)
+		sc.Buffer(nil, 1<<20)
+		for sc.Scan() {
+			if m := remoteURL.FindString(sc.Text()); m != "" {
+				back, _ := authtest.NewBrowser(t, "alice").SignIn(m, "allow")
+				visit(back)
+				select {
+				case opened <- struct{}{}:
+				default:
+				}
+			}
+		}
+	}()
+	client := mcp.NewClient(&mcp.Implementation{Name: "stdio", Version: "1"}, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	s, err := client.Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		t.Fatalf("mcp-remote %v at %s: %v", args, u, err)
+	}
+	g := &goClient{session: s}
+	g.do(t, query, map[bool]string{true: "example", false: "55"}[query == ""])
+	_ = s.Close()
+	_ = pw.Close()
+	return len(opened) == 1
 }
 
 // visit goes to a client's callback as soon as it listens: mcp-remote names

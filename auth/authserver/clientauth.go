@@ -5,6 +5,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 )
 
 const maxTokenRequest = 32 << 10 // bytes
@@ -27,46 +28,68 @@ func tokenForm(r *http.Request) (url.Values, error) {
 	return r.PostForm, nil
 }
 
+// proof is what a client sends of itself.
+type proof struct {
+	id      string
+	secrets []string // what its secret may be, read in different ways; none: it sent none
+}
+
 // credentials are what a client sends of itself: in the Authorization header
-// (RFC 6749 section 2.3.1, where both parts are form-encoded), in the form, or
-// only its id if it is public.
-func credentials(r *http.Request, form url.Values) (id, secret string, err error) {
-	id, secret = form.Get("client_id"), form.Get("client_secret")
+// (RFC 6749 section 2.3.1), in the form, or only its id if it is public. The
+// RFC has both parts of the header form-encoded, and many clients send them as
+// they are: both readings are tried, since only the right one holds.
+func credentials(r *http.Request, form url.Values) (proof, error) {
+	p := proof{id: form.Get("client_id")}
+	secret := form.Get("client_secret")
 	user, pass, basic := r.BasicAuth()
 	if !basic {
 		if r.Header.Get("Authorization") != "" {
-			return "", "", invalidClient("the Authorization header is not Basic")
+			return p, invalidClient("the Authorization header is not Basic")
 		}
-		return id, secret, nil
+		if secret != "" {
+			p.secrets = []string{secret}
+		}
+		return p, nil
 	}
-	if user, err = url.QueryUnescape(user); err == nil {
-		pass, err = url.QueryUnescape(pass)
+	if secret != "" && pass != "" {
+		return p, invalidRequest("the client proves itself in two ways; choose one")
 	}
-	switch {
-	case err != nil:
-		return "", "", invalidClient("the Authorization header is not encoded as RFC 6749 section 2.3.1 has it")
-	case id != "" && id != user:
-		return "", "", invalidRequest("client_id is not that of the Authorization header")
-	case secret != "" && pass != "":
-		return "", "", invalidRequest("the client proves itself in two ways; choose one")
-	case pass == "":
+	if pass == "" {
 		pass = secret
 	}
-	return user, pass, nil
+	names := readings(user)
+	switch {
+	case p.id == "":
+		p.id = names[0]
+	case !slices.Contains(names, p.id):
+		return p, invalidRequest("client_id is not that of the Authorization header")
+	}
+	if pass != "" {
+		p.secrets = readings(pass)
+	}
+	return p, nil
+}
+
+// readings are a part of a Basic header decoded, if it can be, and as it is.
+func readings(s string) []string {
+	if d, err := url.QueryUnescape(s); err == nil && d != s {
+		return []string{d, s}
+	}
+	return []string{s}
 }
 
 // proven gives the client of a request that has proven itself.
-func (s *Server) proven(ctx context.Context, set *settings, id, secret string) (*Client, error) {
-	if id == "" {
+func (s *Server) proven(ctx context.Context, set *settings, p proof) (*Client, error) {
+	if p.id == "" {
 		return nil, invalidClient("client_id is missing")
 	}
-	c, err := s.client(ctx, set, id)
+	c, err := s.client(ctx, set, p.id)
 	if err != nil {
 		return nil, err
 	}
 	// A public client that sends an empty secret, or any, proves nothing by
 	// it, and needs not to.
-	if c.SecretHash != "" && !same(hashed(secret), c.SecretHash) {
+	if c.SecretHash != "" && !slices.ContainsFunc(p.secrets, func(v string) bool { return same(hashed(v), c.SecretHash) }) {
 		return nil, invalidClient("the client_secret is missing or wrong")
 	}
 	return c, nil

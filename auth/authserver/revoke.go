@@ -20,10 +20,10 @@ func (s *Server) revoke(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	id, secret, err := credentials(r, form)
+	who, err := credentials(r, form)
 	var c *Client
 	if err == nil {
-		c, err = s.proven(ctx, set, id, secret)
+		c, err = s.proven(ctx, set, who)
 	}
 	token := form.Get("token")
 	if err == nil && token == "" {

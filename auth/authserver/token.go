@@ -29,7 +29,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) tokens(ctx context.Context, set *settings, r *http.Request, form url.Values) (*tokens, error) {
-	id, secret, err := credentials(r, form)
+	who, err := credentials(r, form)
 	if err != nil {
 		return nil, err
 	}
@@ -38,12 +38,12 @@ func (s *Server) tokens(ctx context.Context, set *settings, r *http.Request, for
 	case "":
 		return nil, invalidRequest("grant_type is missing")
 	case "client_credentials":
-		return s.machineToken(ctx, set, id, secret, form)
+		return s.machineToken(ctx, set, who, form)
 	case "authorization_code", "refresh_token":
 	default:
 		return nil, fail(400, "unsupported_grant_type", "grant_type must be authorization_code, refresh_token or client_credentials")
 	}
-	c, err := s.proven(ctx, set, id, secret)
+	c, err := s.proven(ctx, set, who)
 	if err != nil {
 		return nil, err
 	}
@@ -58,11 +58,17 @@ func (s *Server) tokens(ctx context.Context, set *settings, r *http.Request, for
 
 // machineToken gives a machine a short-lived token for its service token
 // (RFC 6749 section 4.4): its id is the client_id, itself the client_secret.
-func (s *Server) machineToken(ctx context.Context, set *settings, id, secret string, form url.Values) (*tokens, error) {
+func (s *Server) machineToken(ctx context.Context, set *settings, who proof, form url.Values) (*tokens, error) {
 	if err := checkResources(set, form["resource"]); err != nil {
 		return nil, err
 	}
-	ends, err := s.machine(id, secret)
+	var ends time.Time
+	err := error(invalidClient("client_secret is missing"))
+	for _, secret := range who.secrets {
+		if ends, err = s.machine(who.id, secret); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		return nil, &Error{Status: 401, Code: "invalid_client", Description: "client_id and client_secret are not those of a service token; the id is the client_id, the whole token the client_secret", cause: err}
 	}
@@ -73,7 +79,7 @@ func (s *Server) machineToken(ctx context.Context, set *settings, id, secret str
 	if life < time.Second {
 		return nil, invalidClient("the service token has expired")
 	}
-	access, err := s.mint(ctx, set, accessClaims{Subject: "svc:" + id, Client: id, Scope: ScopeAll}, life)
+	access, err := s.mint(ctx, set, accessClaims{Subject: "svc:" + who.id, Client: who.id, Scope: ScopeAll}, life)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,9 @@
 // What a client of either TypeScript SDK needs to sign a person in: a callback
 // on loopback and a memory. "open <url>" on standard output asks the test to be
 // the browser. After each line "go" on standard input the job is done once,
-// with "result <json>" or "error <text>" as the answer.
+// with "result <json>" or "error <text>" as the answer. The environment may say
+// who the client is: CLIENT_DOCUMENT, the address of its metadata document, or
+// CLIENT_INFORMATION, what it was given beforehand; without both it registers.
 import http from 'node:http';
 import readline from 'node:readline';
 
@@ -15,8 +17,10 @@ export async function signIn(url, calls, { connect, Unauthorized, finish, job })
   await new Promise(done => server.listen(0, '127.0.0.1', done));
   const redirectUrl = `http://127.0.0.1:${server.address().port}/callback`;
   const kept = {};
+  if (process.env.CLIENT_INFORMATION) kept.client = JSON.parse(process.env.CLIENT_INFORMATION);
   const provider = {
     redirectUrl,
+    clientMetadataUrl: process.env.CLIENT_DOCUMENT || undefined,
     clientMetadata: { client_name: 'TypeScript client', redirect_uris: [redirectUrl], grant_types: ['authorization_code', 'refresh_token'], response_types: ['code'], token_endpoint_auth_method: 'none' },
     state: () => 'state-of-the-client',
     clientInformation: () => kept.client,
@@ -29,7 +33,10 @@ export async function signIn(url, calls, { connect, Unauthorized, finish, job })
     saveDiscoveryState: v => { kept.discovery = v; },
     invalidateCredentials: scope => {
       if (scope === 'all' || scope === 'tokens') delete kept.tokens;
-      if (scope === 'all' || scope === 'client') delete kept.client;
+      if (scope === 'all' || scope === 'client') {
+        if (process.env.CLIENT_INFORMATION) throw new Error('the client given beforehand was refused');
+        delete kept.client;
+      }
     },
     redirectToAuthorization: u => {
       kept.answer = new Promise(done => { answered = done; });
