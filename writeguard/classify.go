@@ -3,7 +3,6 @@ package writeguard
 import (
 	"encoding/json"
 	"fmt"
-	"sync"
 
 	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/wire"
@@ -59,38 +58,6 @@ func classify(c Call, cfg *config.Config) Classification {
 		return says(Write, "default", "the server says readOnlyHint: true, but is not marked trust_annotations")
 	}
 	return says(Write, "default", "nothing trusted says that it only reads")
-}
-
-// classes remembers classifications under one configuration, since reading a
-// long description takes longer than all rules. It is safe for concurrent use.
-type classes struct {
-	mu   sync.RWMutex
-	seen map[toolKey]Classification
-}
-
-// toolKey is everything that a classification depends on besides the
-// configuration.
-type toolKey struct{ server, tool, description, annotations string }
-
-// classesMax bounds what is remembered.
-const classesMax = 20_000
-
-func (m *classes) classify(c *Call, cfg *config.Config) Classification {
-	key := toolKey{c.Server, c.Tool, c.Description, string(c.Annotations)}
-	m.mu.RLock()
-	k, ok := m.seen[key]
-	m.mu.RUnlock()
-	if ok {
-		return k
-	}
-	k = Classify(*c, cfg)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.seen == nil || len(m.seen) >= classesMax {
-		m.seen = map[toolKey]Classification{}
-	}
-	m.seen[key] = k
-	return k
 }
 
 func says(k Class, source, why string) Classification {

@@ -1,8 +1,6 @@
 package writeguard
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sort"
@@ -10,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
 	"github.com/google/cel-go/common/types"
 
 	"github.com/mcp-portal/mcp-portal/auth"
@@ -79,7 +78,13 @@ func compileCondition(text string) (*condition, error) {
 	if ast.OutputType() != cel.BoolType {
 		return nil, fmt.Errorf("it gives %s, not true or false; compare with something", ast.OutputType())
 	}
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(conditionCost))
+	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
+	// Counting the cost takes longer than a plain condition itself, so it is
+	// counted only where arguments of some size could make it too large.
+	if most, err := env.EstimateCost(ast, sizes{}); err != nil || most.Max > conditionCost {
+		options = append(options, cel.CostLimit(conditionCost))
+	}
+	program, err := env.Program(ast, options...)
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +94,29 @@ func compileCondition(text string) (*condition, error) {
 		c.run = c.run || strings.HasPrefix(ref.Name, "run.") && ref.Name != "run.id"
 	}
 	return c, nil
+}
+
+// sizes says how large what a condition looks at can be. What a client sends
+// may be of any size; a user's groups and names come from the IdP.
+type sizes struct{}
+
+// groupsMost is how many groups, or characters of a name, an IdP may send
+// before conditions over them could cost more than is counted here.
+const groupsMost = 5000
+
+func (sizes) EstimateSize(of checker.AstNode) *checker.SizeEstimate {
+	switch path := of.Path(); {
+	case len(path) == 0:
+	case path[0] == "tool.labels", path[0] == "run.taints":
+		return &checker.SizeEstimate{Max: uint64(len(labelNames))}
+	case strings.HasPrefix(path[0], "user."):
+		return &checker.SizeEstimate{Max: groupsMost}
+	}
+	return nil
+}
+
+func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
+	return nil
 }
 
 // Variables of conditions, for messages and documentation.
@@ -218,73 +246,3 @@ func (in *inputs) ResolveName(name string) (any, bool) {
 
 // Parent is nil: there is nothing besides.
 func (in *inputs) Parent() cel.Activation { return nil }
-
-// decodeArguments reads arguments for conditions: whole numbers stay whole.
-// What two programs could read differently is an error, as in Canonical.
-func decodeArguments(raw json.RawMessage) (map[string]any, error) {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 2 && raw[0] == '{' {
-		return map[string]any{}, nil
-	}
-	canonical, err := Canonical(raw)
-	if err != nil {
-		return nil, err
-	}
-	dec := json.NewDecoder(bytes.NewReader(canonical))
-	dec.UseNumber()
-	var out map[string]any
-	if err := dec.Decode(&out); err != nil {
-		return nil, fmt.Errorf("read arguments: %w", err)
-	}
-	for k, v := range out {
-		if out[k], err = plainNumbers(v); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-func plainNumbers(v any) (any, error) {
-	var err error
-	switch x := v.(type) {
-	case json.Number:
-		if i, err := x.Int64(); err == nil {
-			return i, nil
-		}
-		f, err := x.Float64()
-		if err != nil {
-			return nil, fmt.Errorf("read arguments: the number %.40s is too large", x)
-		}
-		return f, nil
-	case []any:
-		for i := range x {
-			if x[i], err = plainNumbers(x[i]); err != nil {
-				return nil, err
-			}
-		}
-	case map[string]any:
-		for k := range x {
-			if x[k], err = plainNumbers(x[k]); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return v, nil
-}
-
-// longestList is the length of the longest list anywhere in a value.
-func longestList(v any) int {
-	n := 0
-	switch x := v.(type) {
-	case []any:
-		n = len(x)
-		for _, item := range x {
-			n = max(n, longestList(item))
-		}
-	case map[string]any:
-		for _, item := range x {
-			n = max(n, longestList(item))
-		}
-	}
-	return n
-}

@@ -1,12 +1,15 @@
 package writeguard
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
 )
@@ -250,9 +253,9 @@ func TestOutlook(t *testing.T) {
 	}
 }
 
-// BenchmarkDecide200Conditions is a policy of 200 rules, 20 of them with a
-// condition on the arguments, five of which have to be evaluated for the tool.
-func BenchmarkDecide200Conditions(b *testing.B) {
+// conditions200 is a policy of 200 rules, 20 of them with a condition on the
+// arguments, five of which have to be evaluated for the call.
+func conditions200(t testing.TB) (*Policy, Call) {
 	var rules []config.Rule
 	for i := range 200 {
 		r := config.Rule{Servers: []string{fmt.Sprintf("s%d", i)}, Tools: []string{"*_update"}, Action: "deny"}
@@ -261,12 +264,39 @@ func BenchmarkDecide200Conditions(b *testing.B) {
 		}
 		rules = append(rules, r)
 	}
-	p := compiled(b, guardConfig("open", rules...))
-	c := at(`{"amount":5,"currency":"EUR","note":"thank you for your order","to":{"name":"Ada","id":"c_1"}}`, Facts{})
+	return compiled(t, guardConfig("open", rules...)), at(`{"amount":5,"currency":"EUR","note":"thank you for your order","to":{"name":"Ada","id":"c_1"}}`, Facts{})
+}
+
+func BenchmarkDecide200Conditions(b *testing.B) {
+	p, c := conditions200(b)
+	benchDecide(b, p, c, Allow)
+}
+
+// benchDecide times each decision for itself and prints the median, as the
+// mean of a shared machine is that of its other users. Beside it stands how
+// long a kilobyte of SHA-256 took in the same run, to compare machines by.
+func benchDecide(b *testing.B, p *Policy, c Call, want Action) {
+	took, calibration := make([]time.Duration, 0, b.N), make([]time.Duration, 0, b.N)
+	kilobyte := make([]byte, 1024)
 	b.ReportAllocs()
-	for b.Loop() {
-		if p.Decide(c).Action != Allow {
-			b.Fatal("wrong verdict")
+	for range b.N {
+		start := time.Now()
+		d := p.Decide(c)
+		took = append(took, time.Since(start))
+		if d.Action != want {
+			b.Fatalf("wrong verdict: %+v", d)
 		}
+		start = time.Now()
+		sum := sha256.Sum256(kilobyte)
+		calibration = append(calibration, time.Since(start))
+		kilobyte[0] = sum[0]
+	}
+	for name, d := range map[string][]time.Duration{"p50": took, "p99": took, "sha256-1KB-p50": calibration} {
+		slices.Sort(d)
+		at := len(d) / 2
+		if name == "p99" {
+			at = len(d) * 99 / 100
+		}
+		b.ReportMetric(float64(d[at].Nanoseconds()), name+"-ns")
 	}
 }

@@ -19,6 +19,8 @@
 //	classify.go   read, write or destructive, and from which source
 //	verbs.go      the words that tighten a class
 //	policy.go     rules and presets, compiled; the decision
+//	known.go      what is worked out once per tool: its class, its rules
+//	arguments.go  arguments as conditions see them
 //	canonical.go  arguments in one form, so that two calls can be compared
 //	visible.go    text from others, with nothing hidden in it
 //	approvals.go  asking: one record per call, shared by all replicas

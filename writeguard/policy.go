@@ -17,7 +17,7 @@ type Policy struct {
 	rules   []rule
 	preset  string
 	filters []filter
-	known   classes
+	known   known
 }
 
 type rule struct {
@@ -154,11 +154,16 @@ func compileRule(i int, r config.Rule) (rule, error) {
 	return c, errors.Join(errs...)
 }
 
-// matches reports whether everything but the condition matches.
-func (r *rule) matches(c *Call, k *Classification) bool {
+// matchesTool reports whether the parts that look at the tool match.
+func (r *rule) matchesTool(c *Call, k *Classification) bool {
 	return matchAny(r.servers, c.Server) && matchAny(r.tools, c.Tool) &&
-		(len(r.classes) == 0 && !r.external || slices.Contains(r.classes, k.Class) || r.external && k.Labels.Has(External)) &&
-		(len(r.modes) == 0 || slices.Contains(r.modes, c.Mode)) &&
+		(len(r.classes) == 0 && !r.external || slices.Contains(r.classes, k.Class) || r.external && k.Labels.Has(External))
+}
+
+// matchesCaller reports whether the parts that look at who calls, and how,
+// match.
+func (r *rule) matchesCaller(c *Call) bool {
+	return (len(r.modes) == 0 || slices.Contains(r.modes, c.Mode)) &&
 		(len(r.groups) == 0 || c.Principal.InGroup(r.groups...)) &&
 		(len(r.users) == 0 || isOneOf(r.users, c.Principal)) &&
 		matchAny(r.clients, c.Client)
@@ -188,7 +193,7 @@ func isOneOf(users []string, p *auth.Principal) bool {
 func (p *Policy) Observes() bool { return p.cfg.Guard.Observe }
 
 // Classify says what a tool does to the world: see the function of that name.
-func (p *Policy) Classify(c Call) Classification { return p.known.classify(&c, p.cfg) }
+func (p *Policy) Classify(c Call) Classification { return p.tool(&c).class }
 
 // ServerLabels are the labels of a server, which hold for its prompts and
 // resources too.
@@ -237,11 +242,11 @@ func (p *Policy) decide(c *Call, open func(r *rule, k Classification)) Decision 
 	case c.Mode != Direct && c.Mode != Code:
 		return unjudged(fmt.Sprintf("the call came by an unknown way (%q)", string(c.Mode)))
 	}
-	d := Decision{Classification: p.known.classify(c, p.cfg)}
+	t := p.tool(c)
+	d := Decision{Classification: t.class}
 	in := inputs{call: c, class: d.Classification}
-	for i := range p.rules {
-		r := &p.rules[i]
-		if !r.matches(c, &d.Classification) {
+	for _, r := range t.rules {
+		if !r.matchesCaller(c) {
 			continue
 		}
 		if r.when != nil {
@@ -350,7 +355,7 @@ func (d Decision) sentence(c Call) string {
 	tool := Visible(c.Server + "/" + c.Tool)
 	switch d.Action {
 	case Allow:
-		return fmt.Sprintf("%s is %s and allowed by %s.", tool, d.Class, d.Rule)
+		return tool + " is " + string(d.Class) + " and allowed by " + d.Rule + "."
 	case Approve:
 		return fmt.Sprintf("%s is %s: %s asks a person to approve this call before it is sent.", tool, d.Class, d.Rule)
 	}

@@ -207,10 +207,5 @@ func BenchmarkDecide200Rules(b *testing.B) {
 	p := compiled(b, guardConfig("careful", rules...))
 	c := Call{Principal: alice, Mode: Code, Server: "wild", Tool: "issue_comment_create",
 		Description: strings.Repeat("Creates a comment on an issue and tells everybody. ", 20), Annotations: json.RawMessage(`{"title":"Comment","readOnlyHint":false}`)}
-	b.ReportAllocs()
-	for b.Loop() {
-		if p.Decide(c).Action != Approve {
-			b.Fatal("wrong verdict")
-		}
-	}
+	benchDecide(b, p, c, Approve)
 }

@@ -1,0 +1,48 @@
+package writeguard
+
+import "sync"
+
+// known remembers what does not change from call to call of one tool under one
+// configuration: its classification, since reading a long description takes
+// longer than all rules, and the rules that can match it, so that most of a
+// long policy is not looked at. It is safe for concurrent use.
+type known struct {
+	mu   sync.RWMutex
+	seen map[toolKey]*knownTool
+}
+
+// toolKey is everything that a classification depends on besides the
+// configuration.
+type toolKey struct{ server, tool, description, annotations string }
+
+type knownTool struct {
+	class Classification
+	rules []*rule // whose servers, tools and class match, in order
+}
+
+// knownMax bounds how many tools are remembered.
+const knownMax = 20_000
+
+// tool returns what is known of the tool that a call names.
+func (p *Policy) tool(c *Call) *knownTool {
+	m, key := &p.known, toolKey{c.Server, c.Tool, c.Description, string(c.Annotations)}
+	m.mu.RLock()
+	t, ok := m.seen[key]
+	m.mu.RUnlock()
+	if ok {
+		return t
+	}
+	t = &knownTool{class: Classify(*c, p.cfg)}
+	for i := range p.rules {
+		if r := &p.rules[i]; r.matchesTool(c, &t.class) {
+			t.rules = append(t.rules, r)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.seen == nil || len(m.seen) >= knownMax {
+		m.seen = map[toolKey]*knownTool{}
+	}
+	m.seen[key] = t
+	return t
+}
