@@ -128,7 +128,7 @@ func (a attack) check(o *Outcome) error {
 		return fmt.Errorf("it ended as %s, want %v", short(), a.kinds)
 	case a.value != "" && string(o.Value) != a.value:
 		return fmt.Errorf("it ended as %s, want %s", short(), a.value)
-	case len(o.Value) > 2*defaultValue:
+	case len(o.Value) > 8<<20:
 		return fmt.Errorf("a value of %d bytes", len(o.Value))
 	case o.Value != nil && !json.Valid(o.Value):
 		return fmt.Errorf("a value that is no JSON: %.200s", o.Value)
@@ -142,7 +142,7 @@ func (a attack) check(o *Outcome) error {
 			return fmt.Errorf("a block that is no JSON: %.200s", c)
 		}
 	}
-	if logs > 16<<10+frameSlack || content > maxContent+frameSlack {
+	if logs > 16<<10+frameSlack || content > 4<<20+frameSlack {
 		return fmt.Errorf("%d bytes of console output, %d of content", logs, content)
 	}
 	for _, c := range o.Calls {

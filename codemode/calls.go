@@ -69,8 +69,8 @@ func (c *callList) add(f proto.Frame) error {
 	if err != nil {
 		return err
 	}
-	if len(args) > maxArgs || !json.Valid(args) {
-		return fmt.Errorf("%w: the arguments of a call are no JSON of at most %d bytes", proto.ErrProtocol, maxArgs)
+	if most := c.e.lim.MaxArguments; len(args) > most || !json.Valid(args) {
+		return fmt.Errorf("%w: the arguments of a call are no JSON of at most %d bytes", proto.ErrProtocol, most)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,8 +79,8 @@ func (c *callList) add(f proto.Frame) error {
 		return fmt.Errorf("%w: call %d out of order", proto.ErrProtocol, f.ID)
 	}
 	c.args += len(args)
-	if c.args > maxArgsFlight {
-		return &limitReached{kindCalls, fmt.Sprintf("the arguments of the calls in flight add up to more than %d MB; await calls before making more", maxArgsFlight>>20)}
+	if most := c.e.lim.argumentsInFlight(); c.args > most {
+		return &limitReached{kindCalls, fmt.Sprintf("the arguments of the calls in flight add up to more than the limit of %d bytes: await calls before making more", most)}
 	}
 	ev := Event{Kind: EventCall, N: int(c.next), Name: name, Data: args}
 	if f.Kind == proto.Query {

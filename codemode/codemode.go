@@ -62,7 +62,7 @@ type Request struct {
 	Start int64
 }
 
-// Limits of one run. Zero values mean the pool's defaults.
+// Limits of one run. Zero values mean those of the configuration.
 type Limits struct {
 	Wall, CPU     time.Duration
 	MemoryMB      int
@@ -70,8 +70,10 @@ type Limits struct {
 	Parallel      int
 	MaxSource     int
 	MaxCallResult int
-	MaxLogs       int
+	MaxArguments  int // bytes of one call's
 	MaxValue      int // bytes of the value kept before shaping
+	MaxContent    int // bytes of returned content blocks
+	MaxLogs       int
 }
 
 // Outcome is how a run ended. Exactly one of Value and Error is meaningful.

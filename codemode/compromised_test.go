@@ -25,7 +25,8 @@ func evilPool(t *testing.T, mode string, change func(*config.Code)) *Pool {
 	if err := os.Link(evilProgram, path); err != nil && !os.IsExist(err) {
 		t.Fatal(err)
 	}
-	code := config.Code{Workers: 1, MaxWorkers: 2, WallTime: time.Second, CPUTime: 500 * time.Millisecond, MaxCalls: 50, Parallel: 4}
+	code := config.Defaults().Code
+	code.Workers, code.MaxWorkers, code.WallTime, code.CPUTime, code.MaxCalls, code.Parallel = 1, 2, time.Second, 500*time.Millisecond, 50, 4
 	if change != nil {
 		change(&code)
 	}
@@ -43,7 +44,7 @@ func TestCompromisedWorker(t *testing.T) {
 	for _, c := range []struct{ mode, kind, part string }{
 		{"noise", kindEngine, "misbehaved"}, {"hugeframe", kindEngine, "misbehaved"}, {"bigclaim", kindWall, "killed"},
 		{"padding", kindEngine, "misbehaved"}, {"kind", kindEngine, "misbehaved"}, {"gatewayskind", kindEngine, "misbehaved"},
-		{"calls", kindEngine, "misbehaved"}, {"queries", kindEngine, "misbehaved"}, {"bigcalls", kindCalls, "16 MB"},
+		{"calls", kindEngine, "misbehaved"}, {"queries", kindEngine, "misbehaved"}, {"bigcalls", kindCalls, "limit of 8388608 bytes"},
 		{"order", kindEngine, "misbehaved"}, {"otherrun", kindEngine, "misbehaved"}, {"badargs", kindEngine, "misbehaved"},
 		{"shortcall", kindEngine, "misbehaved"}, {"deaf", kindEngine, "misbehaved"}, {"logs", kindEngine, "misbehaved"},
 		{"emptylogs", kindEngine, "misbehaved"}, {"baddone", kindEngine, "misbehaved"}, {"wrongend", kindEngine, "misbehaved"},

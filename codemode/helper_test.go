@@ -37,7 +37,8 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 // testPool makes a pool with short limits.
 func testPool(t testing.TB, change func(*config.Code)) *Pool {
 	t.Helper()
-	code := config.Code{Workers: 1, MaxWorkers: 4, WallTime: 20 * time.Second, CPUTime: 4 * time.Second}
+	code := config.Defaults().Code
+	code.Workers, code.MaxWorkers, code.WallTime, code.CPUTime = 1, 4, 20*time.Second, 4*time.Second
 	if change != nil {
 		change(&code)
 	}

@@ -294,11 +294,11 @@ func TestB089_MemoryIsTheRunsOwn(t *testing.T) {
 func TestB094_NothingIsUnbounded(t *testing.T) {
 	p := testPool(t, nil)
 	o := run(t, p, nil, "return 'x'.repeat(6e6)")
-	if o.Error != nil || len(o.Value) > defaultValue+1000 || !o.ValueCut || !json.Valid(o.Value) || !strings.Contains(string(o.Value), "more characters") {
+	if o.Error != nil || len(o.Value) > config.Defaults().Code.MaxValue+1000 || !o.ValueCut || !json.Valid(o.Value) || !strings.Contains(string(o.Value), "more characters") {
 		t.Errorf("error %v, %d bytes, cut %v", o.Error, len(o.Value), o.ValueCut)
 	}
 	o = run(t, p, nil, "return Array.from({length: 1e5}, (_, i) => 'x'.repeat(60) + i)")
-	if o.Error != nil || len(o.Value) > defaultValue+1000 || !o.ValueCut || !json.Valid(o.Value) || !strings.Contains(string(o.Value), "more items") {
+	if o.Error != nil || len(o.Value) > config.Defaults().Code.MaxValue+1000 || !o.ValueCut || !json.Valid(o.Value) || !strings.Contains(string(o.Value), "more items") {
 		t.Errorf("error %v, %d bytes, cut %v", o.Error, len(o.Value), o.ValueCut)
 	}
 	for _, code := range []string{"throw 'x'.repeat(3e6)", "throw new Error('x'.repeat(3e6))", "throw {a: 'x'.repeat(3e6)}"} {

@@ -8,21 +8,22 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/mcp-portal/mcp-portal/codemode/internal/confine"
 	"github.com/mcp-portal/mcp-portal/config"
 )
 
 const (
-	maxUses     = 50              // runs of one worker
-	maxAge      = 5 * time.Minute // of a worker that was used
-	maxIdle     = time.Minute     // of a worker that waits for its owner
-	sweepEvery  = 10 * time.Second
-	reuseNever  = "never"
-	retryFirst  = 100 * time.Millisecond
-	retryMost   = 5 * time.Second
-	maxCallsCap = 100_000 // the numbering of calls has room for more
+	maxUses       = 50              // runs of one worker
+	maxAge        = 5 * time.Minute // of a worker that was used
+	maxIdle       = time.Minute     // of a worker that waits for its owner
+	sweepEvery    = 10 * time.Second
+	reuseNever    = "never"
+	reuseSameUser = "same-user"
+	retryFirst    = 100 * time.Millisecond
+	retryMost     = 5 * time.Second
+	maxCallsCap   = 100_000 // the numbering of calls has room for more
 )
 
 var errClosed = errors.New("the sandbox is shut down")
@@ -32,7 +33,8 @@ type PoolOptions struct {
 	// Executable is the program that runs WorkerMain when its first argument is
 	// WorkerCommand; "" means this program.
 	Executable string
-	// Code holds the limits; zero values mean the defaults of config.Code.
+	// Code holds the limits, all of them, as config.Parse or config.Defaults
+	// give them.
 	Code config.Code
 	// Log receives starts that fail and ends that look like attacks; nil: slog.Default.
 	Log *slog.Logger
@@ -41,7 +43,7 @@ type PoolOptions struct {
 // Pool keeps sandbox workers and runs scripts on them. It is safe for
 // concurrent use.
 type Pool struct {
-	code    config.Code
+	code    atomic.Pointer[config.Code] // replaced by SetConfig while mu is held
 	log     *slog.Logger
 	turns   *turns
 	spawner *spawner
@@ -66,18 +68,9 @@ type Pool struct {
 // those the kernel turns out not to meet are refused by every Run. The pool
 // ends with ctx or with Close.
 func NewPool(ctx context.Context, o PoolOptions) (*Pool, error) {
-	code := withDefaults(o.Code)
-	known := confine.Layers()
-	for _, name := range code.Require {
-		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("code.require names the unknown sandbox layer %q; known are %s", name, strings.Join(known, ", "))
-		}
-		if !platformLayers && name != confine.LayerUser {
-			return nil, fmt.Errorf("code.require asks for the sandbox layer %q, which exists on Linux only; remove it or run the portal on Linux", name)
-		}
-	}
-	if code.Reuse != "same-user" && code.Reuse != reuseNever {
-		return nil, fmt.Errorf("code.reuse is %q; it must be \"same-user\" or %q", code.Reuse, reuseNever)
+	code := o.Code
+	if err := usable(code); err != nil {
+		return nil, err
 	}
 	executable := o.Executable
 	if executable == "" {
@@ -92,58 +85,22 @@ func NewPool(ctx context.Context, o PoolOptions) (*Pool, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	p := &Pool{
-		code: code, log: log, ctx: ctx, cancel: cancel,
+		log: log, ctx: ctx, cancel: cancel,
 		turns: newTurns(code.MaxWorkers, code.RunsPerUser, code.QueuePerUser, code.PausedInAll, code.PausedPerUser),
 		spawner: &spawner{
-			executable: executable, args: workerArgs(code.MemoryMB, code.CPUTime, maxUses),
-			orders: make(chan chan<- spawned), done: ctx.Done(),
+			executable: executable,
+			orders:     make(chan chan<- spawned), done: ctx.Done(),
 		},
 		all: map[*process]struct{}{}, owned: map[string][]*process{},
 	}
+	p.code.Store(&code)
 	p.work.Add(2)
-	go func() { defer p.work.Done(); p.spawner.loop() }()
+	go func() { defer p.work.Done(); p.spawner.loop(p.workerArgs) }()
 	go func() { defer p.work.Done(); p.sweep() }()
 	p.mu.Lock()
 	p.replenish()
 	p.mu.Unlock()
 	return p, nil
-}
-
-func withDefaults(c config.Code) config.Code {
-	def := func(v *int, d int) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
-	if c.Workers < 0 {
-		c.Workers = 0
-	}
-	if c.Workers == 0 {
-		c.Workers = 2
-	}
-	def(&c.MaxWorkers, 8)
-	c.Workers = min(c.Workers, c.MaxWorkers)
-	if c.Reuse == "" {
-		c.Reuse = "same-user"
-	}
-	if c.WallTime <= 0 {
-		c.WallTime = 30 * time.Second
-	}
-	if c.CPUTime <= 0 {
-		c.CPUTime = 5 * time.Second
-	}
-	def(&c.MemoryMB, 192)
-	def(&c.MaxCalls, 200)
-	c.MaxCalls = min(c.MaxCalls, maxCallsCap)
-	def(&c.Parallel, 8)
-	def(&c.MaxSource, 128<<10)
-	def(&c.MaxCallResult, 4<<20)
-	def(&c.MaxLogs, 16<<10)
-	def(&c.RunsPerUser, 4)
-	def(&c.QueuePerUser, 16)
-	def(&c.PausedInAll, 32)
-	def(&c.PausedPerUser, 8)
-	return c
 }
 
 // Close ends every worker and waits until they are gone. Runs in progress end
@@ -174,7 +131,7 @@ func (p *Pool) acquire(ctx context.Context, owner string) (*process, error) {
 	for mine := p.owned[owner]; len(mine) > 0; mine = p.owned[owner] {
 		w := mine[len(mine)-1]
 		p.setOwned(owner, mine[:len(mine)-1])
-		if !w.dead() && time.Since(w.born) < maxAge {
+		if !w.dead() && time.Since(w.born) < maxAge && p.fits(w) {
 			p.mu.Unlock()
 			return w, nil
 		}
@@ -183,14 +140,14 @@ func (p *Pool) acquire(ctx context.Context, owner string) (*process, error) {
 	for len(p.warm) > 0 {
 		w := p.warm[0]
 		p.warm = p.warm[1:]
-		if !w.dead() {
+		if !w.dead() && p.fits(w) {
 			w.owner = owner
 			p.mu.Unlock()
 			return w, nil
 		}
 		p.retireLocked(w)
 	}
-	for p.liveLocked() >= p.code.MaxWorkers && p.evictLocked() {
+	for p.liveLocked() >= p.code.Load().MaxWorkers && p.evictLocked() {
 	}
 	reply := make(chan spawned, 1)
 	p.waiters = append(p.waiters, reply)
@@ -256,8 +213,9 @@ func (p *Pool) evictLocked() bool {
 func (p *Pool) release(w *process, reusable bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if reusable && p.code.Reuse != reuseNever && p.ctx.Err() == nil && !w.dead() && w.uses < maxUses && time.Since(w.born) < maxAge &&
-		p.liveLocked() <= p.code.MaxWorkers { // there are more when runs got back the places they had lent
+	code := p.code.Load()
+	if reusable && code.Reuse != reuseNever && p.ctx.Err() == nil && !w.dead() && w.uses < maxUses && time.Since(w.born) < maxAge && p.fits(w) &&
+		p.liveLocked() <= code.MaxWorkers { // there are more when runs got back the places they had lent
 		w.idle = time.Now()
 		p.owned[w.owner] = append(p.owned[w.owner], w)
 	} else {
@@ -283,7 +241,8 @@ func (p *Pool) replenish() {
 	if p.ctx.Err() != nil {
 		return
 	}
-	for len(p.warm)+p.starting-len(p.waiters) < p.code.Workers && p.liveLocked() < p.code.MaxWorkers {
+	code := p.code.Load()
+	for len(p.warm)+p.starting-len(p.waiters) < code.Workers && p.liveLocked() < code.MaxWorkers {
 		if wait := time.Until(p.retryAt); wait > 0 {
 			if !p.retrying {
 				p.retrying = true
@@ -307,7 +266,7 @@ func (p *Pool) startLocked() {
 		defer p.work.Done()
 		w, err := p.spawner.start(p.ctx)
 		if err == nil {
-			if lost := w.missing(p.code.Require); len(lost) > 0 {
+			if lost := w.missing(p.code.Load().Require); len(lost) > 0 {
 				w.kill()
 				err = fmt.Errorf("code.require asks for sandbox layers that do not hold here: %s", strings.Join(lost, "; "))
 			}
@@ -335,6 +294,11 @@ func (p *Pool) arrived(w *process, err error) {
 		p.stats.layers = w.layers
 		p.all[w] = struct{}{}
 	}
+	if err == nil && len(p.waiters) > 0 && !p.fits(w) {
+		p.retireLocked(w) // the limits changed while it started
+		p.startLocked()
+		return
+	}
 	if len(p.waiters) > 0 {
 		first := p.waiters[0]
 		p.waiters = p.waiters[1:]
@@ -360,7 +324,7 @@ func (p *Pool) reportLayers(w *process) {
 }
 
 func (p *Pool) keepWarm(w *process) {
-	if p.ctx.Err() != nil || len(p.warm) >= p.code.Workers {
+	if p.ctx.Err() != nil || len(p.warm) >= p.code.Load().Workers || !p.fits(w) {
 		p.retireLocked(w)
 		return
 	}

@@ -266,7 +266,7 @@ func TestTheWallClockStandsStillWhileAPersonIsAsked(t *testing.T) {
 
 func TestCloseEndsEverything(t *testing.T) {
 	before := runtime.NumGoroutine()
-	p, err := NewPool(context.Background(), PoolOptions{Executable: workerProgram, Code: config.Code{Workers: 2}, Log: quiet()})
+	p, err := NewPool(context.Background(), PoolOptions{Executable: workerProgram, Code: config.Defaults().Code, Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +369,7 @@ func TestStartedByHand(t *testing.T) {
 // TestWorkersDieWithTheGateway kills a gateway without warning.
 func TestWorkersDieWithTheGateway(t *testing.T) {
 	if os.Getenv("CODEMODE_TEST_GATEWAY") == "1" { // the gateway to be killed
-		p, err := NewPool(context.Background(), PoolOptions{Executable: workerProgram, Code: config.Code{Workers: 2}, Log: quiet()})
+		p, err := NewPool(context.Background(), PoolOptions{Executable: workerProgram, Code: config.Defaults().Code, Log: quiet()})
 		if err != nil {
 			t.Fatal(err)
 		}

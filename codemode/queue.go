@@ -57,6 +57,14 @@ func newTurns(total, perUser, waiting, lentMost, lentPerUser int) *turns {
 	}
 }
 
+// bound changes how many places there are; runs that hold one keep it.
+func (t *turns) bound(total, perUser, waiting, lentMost, lentPerUser int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.total, t.perUser, t.waiting, t.lentMost, t.lentPerUser = total, perUser, waiting, lentMost, lentPerUser
+	t.settle()
+}
+
 // busyError says why there is no place; its text is for the model.
 type busyError struct{ message string }
 

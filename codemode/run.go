@@ -33,10 +33,6 @@ const (
 	killGrace     = 400 * time.Millisecond // between the order to stop and the kill
 	cpuSlack      = 500 * time.Millisecond // beyond which a worker ignores its own limit
 	settleFor     = time.Second            // for calls in flight when a script failed
-	maxArgs       = 1 << 20                // bytes of one call's arguments
-	maxArgsFlight = 16 << 20               // bytes of arguments of unfinished calls
-	maxContent    = 4 << 20                // bytes of returned content blocks
-	defaultValue  = 4 << 20                // bytes of the value, which the answer is cut from
 	frameSlack    = 64 << 10               // room for envelopes and notes
 	reusableHeap  = 32 << 10               // KiB; a worker with more left is retired
 	maxLogLines   = 10_000
@@ -44,10 +40,10 @@ const (
 	queuePatience = 30 * time.Second // a run waits at least so long for a place
 )
 
-// limits fills in the pool's defaults and keeps a request from exceeding what
-// the workers were started with.
+// limits fills in those of the configuration and keeps a request from exceeding
+// what the workers were started with.
 func (p *Pool) limits(l Limits) Limits {
-	c := p.code
+	c := p.code.Load()
 	dur := func(v, d time.Duration) time.Duration {
 		if v <= 0 {
 			return d
@@ -63,9 +59,14 @@ func (p *Pool) limits(l Limits) Limits {
 	return Limits{
 		Wall: dur(l.Wall, c.WallTime), CPU: min(dur(l.CPU, c.CPUTime), c.CPUTime), MemoryMB: min(num(l.MemoryMB, c.MemoryMB), c.MemoryMB),
 		MaxCalls: min(num(l.MaxCalls, c.MaxCalls), maxCallsCap), Parallel: num(l.Parallel, c.Parallel), MaxSource: num(l.MaxSource, c.MaxSource),
-		MaxCallResult: num(l.MaxCallResult, c.MaxCallResult), MaxLogs: num(l.MaxLogs, c.MaxLogs), MaxValue: num(l.MaxValue, defaultValue),
+		MaxCallResult: num(l.MaxCallResult, c.MaxCallResult), MaxLogs: num(l.MaxLogs, c.MaxLogs), MaxArguments: num(l.MaxArguments, c.MaxArguments),
+		MaxValue: num(l.MaxValue, c.MaxValue), MaxContent: num(l.MaxContent, c.MaxContent),
 	}
 }
+
+// argumentsInFlight is how many bytes the arguments of unfinished calls may
+// have, all together: twice what can be under way at once.
+func (l Limits) argumentsInFlight() int { return 2 * l.Parallel * l.MaxArguments }
 
 // Run runs one script. Whatever the script does is in Outcome.Error; so are a
 // full queue ("busy") and a sandbox that cannot start ("unavailable"). The
@@ -99,7 +100,7 @@ func (p *Pool) Run(ctx context.Context, req Request, host Host) (*Outcome, error
 	if err != nil {
 		return p.refused(kindUnavailable, "code cannot be run now: "+err.Error()+"; call the tools one by one instead, and tell the administrator"), nil
 	}
-	e := newExecution(p, w, req, lim, host, place)
+	e := newExecution(p, w, req, p.limits(req.Limits), host, place) // of now: the worker was started for them
 	out, reusable := e.run(ctx)
 	p.release(w, reusable)
 	p.count(out)
@@ -172,7 +173,7 @@ func (e *execution) run(ctx context.Context) (*Outcome, bool) {
 
 	msg := &proto.RunMsg{
 		Code: e.req.Code, CPUMillis: int(e.lim.CPU / time.Millisecond), WallMillis: int(e.lim.Wall / time.Millisecond),
-		MemoryMB: e.lim.MemoryMB, MaxCalls: e.lim.MaxCalls, MaxArgs: maxArgs, MaxLogs: e.lim.MaxLogs, MaxValue: e.lim.MaxValue, MaxBlocks: maxContent,
+		MemoryMB: e.lim.MemoryMB, MaxCalls: e.lim.MaxCalls, MaxArgs: e.lim.MaxArguments, MaxLogs: e.lim.MaxLogs, MaxValue: e.lim.MaxValue, MaxBlocks: e.lim.MaxContent,
 		Seed: e.req.Seed, StartMillis: e.req.Start,
 	}
 	if r := e.req.Replay; r != nil {
@@ -217,13 +218,13 @@ func (e *execution) run(ctx context.Context) (*Outcome, bool) {
 func (e *execution) limit(k proto.Kind) int {
 	switch k {
 	case proto.Call, proto.Query:
-		return maxArgs + frameSlack
+		return e.lim.MaxArguments + frameSlack
 	case proto.Log:
 		return e.lim.MaxLogs + frameSlack
 	case proto.Idle:
 		return 4
 	case proto.Done:
-		return e.lim.MaxValue + maxContent + 2*frameSlack
+		return e.lim.MaxValue + e.lim.MaxContent + 2*frameSlack
 	}
 	return -1
 }
@@ -286,7 +287,7 @@ func (e *execution) done(data []byte) (*proto.DoneMsg, error) {
 	}
 	n := 0
 	for _, c := range d.Content {
-		if n += len(c); n > maxContent+frameSlack {
+		if n += len(c); n > e.lim.MaxContent+frameSlack {
 			return nil, fmt.Errorf("%w: more content than allowed", proto.ErrProtocol)
 		}
 	}

@@ -37,6 +37,7 @@ type process struct {
 	br      *bufio.Reader
 	stderr  *tail
 	born    time.Time
+	args    []string // its limits
 	layers  []proto.Layer
 
 	writing sync.Mutex
@@ -81,7 +82,6 @@ func (t *tail) String() string {
 // at the parent's death is tied to the thread that started the child.
 type spawner struct {
 	executable string
-	args       []string
 	orders     chan chan<- spawned
 	done       <-chan struct{}
 }
@@ -91,7 +91,7 @@ type spawned struct {
 	err error
 }
 
-func (s *spawner) loop() {
+func (s *spawner) loop(args func() []string) {
 	// Never unlocked: the thread must die with this goroutine, not be reused.
 	runtime.LockOSThread()
 	for {
@@ -99,7 +99,7 @@ func (s *spawner) loop() {
 		case <-s.done:
 			return
 		case reply := <-s.orders:
-			p, err := startProcess(s.executable, s.args)
+			p, err := startProcess(s.executable, args())
 			reply <- spawned{p, err}
 		}
 	}
@@ -148,7 +148,7 @@ func tryStart(executable string, args []string, dropRoot bool) (*process, error)
 		ours.Close()
 		return nil, fmt.Errorf("make the control pipe: %w", err)
 	}
-	p := &process{socket: ours, control: control, born: time.Now(), exited: make(chan struct{})}
+	p := &process{socket: ours, control: control, born: time.Now(), args: args, exited: make(chan struct{})}
 	p.stderr = &tail{over: p.kill}
 	p.cmd = exec.Command(executable, append([]string{WorkerCommand}, args...)...)
 	p.cmd.Env = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "TZ=UTC"}

@@ -53,7 +53,7 @@ func (p *Pool) Status() Status {
 	defer p.mu.Unlock()
 	s := Status{
 		Live: len(p.all), Starting: p.starting, Running: running, Waiting: lent, Queued: queued, Runs: p.stats.runs,
-		Ends: map[string]int{}, Require: p.code.Require, Limits: p.limits(Limits{}),
+		Ends: map[string]int{}, Require: p.code.Load().Require, Limits: p.limits(Limits{}),
 		Failures: p.stats.failures, LastFailure: p.stats.lastFailure, LastFailureAt: p.stats.lastFailureAt,
 	}
 	s.Idle = len(p.warm)

@@ -291,6 +291,9 @@ type Code struct {
 	Parallel      int           `yaml:"parallel"`        // calls at once, default 8
 	MaxSource     int           `yaml:"max_source"`      // bytes, default 131072
 	MaxCallResult int           `yaml:"max_call_result"` // bytes of one tool result into a script, default 4194304
+	MaxArguments  int           `yaml:"max_arguments"`   // bytes of the arguments of one call from a script, default 1048576
+	MaxValue      int           `yaml:"max_value"`       // bytes of what a script returns, from which the answer is cut, default 4194304
+	MaxContent    int           `yaml:"max_content"`     // bytes of images, sounds and resources that a script returns, default 4194304
 	MaxLogs       int           `yaml:"max_logs"`        // bytes of console output kept, default 16384
 	ResultTokens  int           `yaml:"result_tokens"`   // budget of what goes back to the model, estimated tokens, default 6000
 	RunsPerUser   int           `yaml:"runs_per_user"`   // at once, default 4

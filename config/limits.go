@@ -75,6 +75,9 @@ func limits() map[string]limit {
 		"code.parallel":                       {min: 1, max: 256},
 		"code.max_source":                     {min: 1024, max: 16 << 20},
 		"code.max_call_result":                {min: 1024, max: 256 << 20},
+		"code.max_arguments":                  {min: 1024, max: 64 << 20},
+		"code.max_value":                      {min: 1024, max: 8 << 20}, // what the store keeps of one value
+		"code.max_content":                    {min: 0, max: 64 << 20},
 		"code.max_logs":                       {min: 0, max: 16 << 20},
 		"code.result_tokens":                  {min: 100, max: 1000000},
 		"code.runs_per_user":                  {min: 1, max: 1000},

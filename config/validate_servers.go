@@ -233,22 +233,6 @@ func (v *validator) store() {
 	}
 }
 
-func (v *validator) code() {
-	c := v.c.Code
-	if c.Workers > c.MaxWorkers && !v.isBroken("code.max_workers") {
-		v.report("code.workers", "%d is more than code.max_workers (%d); lower it or raise the other", c.Workers, c.MaxWorkers)
-	}
-	if c.CPUTime > c.WallTime && !v.isBroken("code.wall_time") {
-		v.report("code.cpu_time", "%s is longer than code.wall_time (%s); lower it or raise the other", short(c.CPUTime), short(c.WallTime))
-	}
-	if c.PausedPerUser > c.PausedInAll && !v.isBroken("code.paused_in_all") {
-		v.report("code.paused_per_user", "%d is more than code.paused_in_all (%d); lower it or raise the other", c.PausedPerUser, c.PausedInAll)
-	}
-	if c.Parallel > c.MaxCalls && !v.isBroken("code.max_calls") {
-		v.report("code.parallel", "%d is more than code.max_calls (%d); lower it or raise the other", c.Parallel, c.MaxCalls)
-	}
-}
-
 func (v *validator) ceilings() {
 	l := v.c.Limits
 	if l.CallTimeout > l.CallCeiling && !v.isBroken("limits.call_ceiling") {

@@ -46,7 +46,7 @@ func (g *Gateway) outcomeResult(ctx context.Context, r *request, made []madeCall
 		o = append(o, wire.Field{Key: "logs", Value: wire.Encode(out.Logs)})
 		notes = append(notes, "console:\n"+strings.Join(out.Logs, "\n"))
 		if out.LogsCut > 0 {
-			notes = append(notes, fmt.Sprintf("(%d more console lines were cut)", out.LogsCut))
+			notes = append(notes, fmt.Sprintf("(%d more console lines were cut, the limit is %d bytes: print less, or return what matters)", out.LogsCut, r.set.cfg.Code.MaxLogs))
 		}
 	}
 	if len(calls) > 0 {
@@ -60,7 +60,7 @@ func (g *Gateway) outcomeResult(ctx context.Context, r *request, made []madeCall
 		}
 	}
 	content := []json.RawMessage{textBlock(first)}
-	blocks, dropped := boundBlocks(out.Content, r.set.cfg.Code.ResultTokens)
+	blocks, dropped := boundBlocks(out.Content, r.set.cfg.Code.ResultTokens, r.set.cfg.Code.MaxContent)
 	content = append(content, blocks...)
 	if dropped != "" {
 		notes = append(notes, dropped)
@@ -119,16 +119,14 @@ func errorValue(e *codemode.ScriptError) json.RawMessage {
 	return wire.Encode(map[string]any{"kind": e.Kind, "name": e.Name, "message": bounded(e.Message, 4000), "line": e.Line, "column": e.Column, "code": e.Code})
 }
 
-// Bounds of the content blocks that code returns, beside its value.
-const (
-	maxBlocks     = 20
-	maxMediaBytes = 4 << 20 // images and sounds, base64, all together
-)
+// maxBlocks is how many content blocks code can return beside its value.
+const maxBlocks = 20
 
 // boundBlocks keeps content blocks within bounds: texts within the budget,
-// images and sounds within a size, and says what was left out.
-func boundBlocks(blocks []json.RawMessage, budget int) (kept []json.RawMessage, note string) {
-	left, media, cut := budget, maxMediaBytes, 0
+// images and sounds (base64, all together) within a size, and says what was
+// left out.
+func boundBlocks(blocks []json.RawMessage, budget, media int) (kept []json.RawMessage, note string) {
+	left, cut := budget, 0
 	for _, b := range blocks {
 		o, err := wire.ParseObject(b)
 		if err != nil || len(kept) == maxBlocks {
@@ -166,7 +164,7 @@ func boundBlocks(blocks []json.RawMessage, budget int) (kept []json.RawMessage, 
 // Beyond what a run may return at all, not even the size is known.
 func cutNote(c codemode.Cut, beyond bool) string {
 	if beyond {
-		return fmt.Sprintf("The value was far too large and was cut: about %d bytes are shown.", c.Kept)
+		return fmt.Sprintf("The value was larger than a run may return and was cut: about %d bytes are shown.", c.Kept)
 	}
 	var lost []string
 	for _, x := range []struct {

@@ -388,7 +388,7 @@ func (s *runs) beyond(user string) []*run {
 	mark := func(list []*run, most int) {
 		slices.SortFunc(list, func(a, b *run) int { return a.leftAt().Compare(b.leftAt()) })
 		for _, y := range list[:max(0, len(list)-most)] {
-			if y.mark("the run was ended: too many runs wait for approvals") {
+			if y.mark(fmt.Sprintf("the run was ended: more runs wait for approvals than may (%d of a user, %d in all); have those that wait decided first", code.PausedPerUser, code.PausedInAll)) {
 				victims = append(victims, y)
 			}
 		}

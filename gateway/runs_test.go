@@ -243,8 +243,8 @@ func TestTextOfAnEvictedRun(t *testing.T) {
 	for i := range 8 {
 		last = runID.FindString(c.code(fmt.Sprintf("return await s.kill({id:'%d'})", i), "", nil).Raw)
 	}
-	lost(t, c.resume(first, "", nil), "too many runs wait", true)
-	lost(t, c.resume(second, "", nil), "too many runs wait", false)
+	lost(t, c.resume(first, "", nil), "more runs wait for approvals than may (8 of a user", true)
+	lost(t, c.resume(second, "", nil), "more runs wait for approvals than may (8 of a user", false)
 	if n := len(v.calls()); n != 13 {
 		t.Errorf("%d calls arrived: %q", n, v.calls())
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"reflect"
 	"strings"
 	"time"
 
@@ -134,8 +133,14 @@ func (p *portal) reload(next *config.Config) {
 		p.log.Error("the new configuration was refused, the old one stays in use", "error", err)
 		return
 	}
+	if err := p.pool.SetConfig(next.Code); err != nil {
+		_ = p.auth.SetConfig(p.cfg)
+		p.log.Error("the new configuration was refused, the old one stays in use", "error", err)
+		return
+	}
 	if err := p.gateway.SetConfig(next); err != nil {
 		_ = p.auth.SetConfig(p.cfg)
+		_ = p.pool.SetConfig(p.cfg.Code)
 		p.log.Error("the new configuration was refused, the old one stays in use", "error", err)
 		return
 	}
@@ -153,23 +158,9 @@ func (p *portal) reload(next *config.Config) {
 	}
 	p.cfg = next
 	p.log.Info("configuration reloaded", "added", change.Added, "removed", change.Removed, "reconnected", change.Reconnect, "changed", change.Toggled, "sections", change.Sections)
-	if restart := needRestart(p.booted, next); len(restart) > 0 {
+	if restart := config.Diff(p.booted, next).Restart; len(restart) > 0 { // its listener, store and files are made once
 		p.log.Warn("these keys differ from those at start and take effect at the next one", "keys", restart)
 	}
-}
-
-// needRestart names what a running portal cannot change: its listener, store,
-// files and sandbox processes are made once.
-func needRestart(booted, next *config.Config) []string {
-	out := config.Diff(booted, next).Restart
-	a, b := booted.Code, next.Code
-	for _, c := range []*config.Code{&a, &b} {
-		c.Mode, c.ResultTokens, c.PausedFor = "", 0, 0 // read anew by every request
-	}
-	if !reflect.DeepEqual(a, b) {
-		out = append(out, "code (all but mode, result_tokens and paused_for)")
-	}
-	return out
 }
 
 // close ends streams, lets calls finish for a while, and releases everything.

@@ -261,8 +261,8 @@ func (r *run) call(outward, label string, args []goja.Value, raw bool) goja.Valu
 		if err := r.try(func() { w.value(arg, 0) }); err != nil {
 			return r.rejectWith(err)
 		}
-		if w.cut {
-			return r.rejectType(fmt.Sprintf("the arguments of %s are larger than %d bytes", label, r.msg.MaxArgs))
+		if w.cut || len(w.b) > r.msg.MaxArgs {
+			return r.rejectType(fmt.Sprintf("the arguments of %s are larger than the limit of %d bytes: pass less, or in several calls", label, r.msg.MaxArgs))
 		}
 		body = w.b
 	}
@@ -277,15 +277,15 @@ func (r *run) query(name string) func(goja.FunctionCall) goja.Value {
 	made := 0
 	return func(c goja.FunctionCall) goja.Value {
 		if made++; made > r.msg.MaxCalls {
-			return r.rejected(kindCalls, fmt.Sprintf("codemode.%s was called more than %d times", name, r.msg.MaxCalls))
+			return r.rejected(kindCalls, fmt.Sprintf("codemode.%s was called more than %d times, the limit of one run: ask once and keep the answer", name, r.msg.MaxCalls))
 		}
 		w := newWriter(r.vm, r.msg.MaxArgs)
 		w.strict = true
 		if err := r.try(func() { w.value(r.vm.NewArray(anys(c.Arguments)...), 0) }); err != nil {
 			return r.rejectWith(err)
 		}
-		if w.cut {
-			return r.rejectType(fmt.Sprintf("the arguments of codemode.%s are larger than %d bytes", name, r.msg.MaxArgs))
+		if w.cut || len(w.b) > r.msg.MaxArgs {
+			return r.rejectType(fmt.Sprintf("the arguments of codemode.%s are larger than the limit of %d bytes: pass less", name, r.msg.MaxArgs))
 		}
 		return r.send(proto.Query, name, "codemode."+name, w.b, true)
 	}

@@ -100,7 +100,7 @@ func (r *run) print(prefix string, args []goja.Value) {
 // note adds a line of the portal's own to the console output.
 func (r *run) note(format string, args ...any) {
 	line := clip(notePrefix+fmt.Sprintf(format, args...), 500)
-	if r.logged += len(line) + 1; r.logged > noteRoom || r.msg.MaxLogs == 0 {
+	if r.logged += len(line) + 1; r.logged > noteRoom {
 		r.logsCut++
 		return
 	}

@@ -128,6 +128,8 @@ func limitAdvice(kind string) string {
 		return ": keep only the fields you need and work page by page"
 	case kindCPU:
 		return ": look for an endless loop or a slow regular expression"
+	case kindWall:
+		return ": do less in one run, and independent calls at once with Promise.all"
 	}
 	return ""
 }
@@ -150,15 +152,14 @@ func (r *run) failure(err error) (d proto.DoneMsg) {
 		d = proto.DoneMsg{Kind: limit.kind, Name: "LimitError", Message: r.limitText(limit.kind)}
 		if limit.waiting != "" {
 			d.Message += " while waiting for " + limit.waiting
-		} else {
-			d.Message += limitAdvice(limit.kind)
 		}
+		d.Message += limitAdvice(limit.kind)
 	case errors.As(err, &interrupt):
 		kind, _ := interrupt.Value().(string)
 		d = proto.DoneMsg{Kind: kind, Name: "LimitError", Message: r.limitText(kind) + limitAdvice(kind)}
 		r.position(&d, interrupt.Stack())
 	case errors.As(err, &overflow):
-		d = proto.DoneMsg{Kind: kindStack, Name: "RangeError", Message: "too much recursion: does the function end for every input?"}
+		d = proto.DoneMsg{Kind: kindStack, Name: "RangeError", Message: fmt.Sprintf("too much recursion, the limit is %d calls deep: does the function end for every input?", maxCallStack)}
 		r.position(&d, overflow.Stack())
 	case errors.As(err, &exception):
 		d = r.exception(exception.Value())

@@ -537,7 +537,7 @@ func (w *writer) block(o *goja.Object) bool {
 	}
 	if size > w.blockLeft || inner.cut {
 		w.cut = true
-		w.text(fmt.Sprintf("[%s left out: its %d bytes are more than may be returned]", what, size))
+		w.text(fmt.Sprintf("[%s left out: its %d bytes are more than the %d that may still be returned; return fewer or smaller ones]", what, size, w.blockLeft))
 		return true
 	}
 	w.blockLeft -= len(inner.b)
