@@ -206,6 +206,26 @@ func TestSignInInTheMiddleOfACall(t *testing.T) {
 					t.Errorf("with the rights: %s", got.Raw)
 				}
 			})
+			t.Run("rights that are not granted are asked for once", func(t *testing.T) {
+				r.Want("owner")
+				r.Grant("use")
+				defer r.Grant("")
+				defer r.Want("")
+				asked, done := 0, make(chan struct{}, 8)
+				got := p.client(legacy, "", urlCaps, nil).call("s_look", `{}`, "", func(q question) {
+					asked++
+					o, _ := wire.ParseObject(q.Params)
+					go func() {
+						defer func() { done <- struct{}{} }()
+						p.signIn(p.browser(), o.String("url"))
+						q.reply(`{"action":"accept"}`)
+					}()
+				})
+				<-done
+				if asked != 1 || !got.Result.IsError || !strings.Contains(got.text(), "not granted") || !strings.Contains(got.text(), "owner") {
+					t.Errorf("asked %d times, got %s", asked, got.Raw)
+				}
+			})
 			secretsIn(t, p, r)
 		})
 	}

@@ -288,6 +288,9 @@ func (c *session) refusal(resp *http.Response, body []byte, call *Call) *CallErr
 		return e
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		kind, next = KindAuth, ": check the server's bearer or headers"
+		if c.auth != nil {
+			next = ": the account that is signed in there may not do this"
+		}
 	case code == http.StatusTooManyRequests:
 		next = ": too many requests"
 		if after := resp.Header.Get("Retry-After"); after != "" {

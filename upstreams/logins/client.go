@@ -171,6 +171,12 @@ func (l *Logins) register(ctx context.Context, s config.Server, m *serverMeta) (
 	if err != nil {
 		return client{}, plain(err)
 	}
+	return parseRegistration(b, resp.StatusCode, m.AuthMethods)
+}
+
+// parseRegistration reads an answer of a registration endpoint (RFC 7591
+// section 3.2). methods are those that the token endpoint knows.
+func parseRegistration(b []byte, status int, methods []string) (client, error) {
 	var a struct {
 		ID     string `json:"client_id"`
 		Secret string `json:"client_secret"`
@@ -180,12 +186,12 @@ func (l *Logins) register(ctx context.Context, s config.Server, m *serverMeta) (
 	}
 	_ = json.Unmarshal(b, &a) // what cannot be read has no client_id
 	switch {
-	case resp.StatusCode/100 != 2:
+	case status/100 != 2:
 		why := strings.TrimSpace(a.Error + " " + a.Text)
 		if why != "" {
 			why = ": " + show(why)
 		}
-		return client{}, fmt.Errorf("it answered HTTP %d%s. Register the portal there by hand and set auth.client_id of the server", resp.StatusCode, why)
+		return client{}, fmt.Errorf("it answered HTTP %d%s. Register the portal there by hand and set auth.client_id of the server", status, why)
 	case a.ID == "":
 		return client{}, errors.New("its answer names no client_id")
 	}
@@ -193,7 +199,7 @@ func (l *Logins) register(ctx context.Context, s config.Server, m *serverMeta) (
 	switch c.Method {
 	case "none", "client_secret_basic", "client_secret_post":
 	default:
-		c.Method = methodFor(c.Secret, m.AuthMethods)
+		c.Method = methodFor(c.Secret, methods)
 	}
 	if c.Secret == "" {
 		c.Method = "none"

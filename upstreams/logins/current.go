@@ -104,6 +104,18 @@ const fresh = 5 * time.Second
 // ErrHopeless means that the server refuses what no sign-in would change.
 var ErrHopeless = errors.New("the server refuses this, signed in or not")
 
+// NotGranted means that a server wants rights that the sign-in there asked for
+// and the authorization server did not give.
+type NotGranted struct {
+	Server string
+	Scopes []string
+}
+
+// Error names the rights and what to do.
+func (n *NotGranted) Error() string {
+	return "it wants rights (" + show(join(n.Scopes)) + ") that were asked for and not granted. Ask whoever runs the server to grant them, then sign in again on the portal's page of servers"
+}
+
 // wantsMore makes of a 403 what it means: rights that could be asked for
 // (step-up), or a plain no.
 func (l *Logins) wantsMore(ctx context.Context, s config.Server, own string, ch challenge) error {
@@ -114,8 +126,16 @@ func (l *Logins) wantsMore(ctx context.Context, s config.Server, own string, ch 
 	if err != nil {
 		return err
 	}
-	if rec == nil || rec.grants(ch.scopes) {
+	if rec == nil {
+		return ErrHopeless
+	}
+	missing := rec.missing(ch.scopes)
+	switch {
+	case len(missing) == 0:
 		return ErrHopeless // asking again for what was granted would never end
+	case rec.asked(missing):
+		// Nor would asking again for what was asked for and not given.
+		return &NotGranted{Server: s.ID, Scopes: missing}
 	}
 	want := append([]string(nil), rec.Scopes...)
 	for _, sc := range ch.scopes {

@@ -230,7 +230,7 @@ func (l *Logins) Finish(ctx context.Context, p Person, q url.Values) (*Done, err
 		return nil, problem
 	}
 	rec := &record{ID: rand.Text(), Origin: f.Origin, Issuer: f.Issuer, Resource: f.Resource, Token: f.Token, Revoke: f.Revoke, Client: f.Client,
-		Begun: l.now(), Scopes: f.Scopes}
+		Begun: l.now(), Scopes: f.Scopes, Asked: f.Scopes}
 	rec.take(t, l.now())
 	rec.Renewed = time.Time{}
 	if f.Owner == "" {

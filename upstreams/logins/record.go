@@ -31,6 +31,7 @@ type record struct {
 	Refresh  string    `json:"refresh,omitempty"`
 	Expires  time.Time `json:"expires,omitzero"`
 	Scopes   []string  `json:"scopes,omitempty"` // granted, as far as known
+	Asked    []string  `json:"asked,omitempty"`  // what the sign-in asked for; not all of it may have been granted
 	Begun    time.Time `json:"begun"`
 	Renewed  time.Time `json:"renewed,omitzero"`
 	Kept     time.Time `json:"kept"`           // when it was written
@@ -186,10 +187,20 @@ func (r *record) margin() time.Duration {
 	return min(30*time.Second, r.Expires.Sub(from)/10)
 }
 
-// grants reports whether the login is known to hold all the scopes.
-func (r *record) grants(scopes []string) bool {
+// missing are those of the scopes that the login is not known to hold.
+func (r *record) missing(scopes []string) (out []string) {
 	for _, s := range scopes {
 		if !slices.Contains(r.Scopes, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// asked reports whether the sign-in asked for all the scopes.
+func (r *record) asked(scopes []string) bool {
+	for _, s := range scopes {
+		if !slices.Contains(r.Asked, s) {
 			return false
 		}
 	}

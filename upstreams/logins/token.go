@@ -68,6 +68,12 @@ func (l *Logins) tokenRequest(ctx context.Context, s config.Server, endpoint str
 	if err != nil {
 		return nil, err
 	}
+	return parseTokens(b, status, l.now(), func(text string) string { return clean(text, c, form) })
+}
+
+// parseTokens reads an answer of a token endpoint. clean keeps secrets out of
+// what it says.
+func parseTokens(b []byte, status int, now time.Time, clean func(string) string) (*tokens, error) {
 	var a struct {
 		Access  string          `json:"access_token"`
 		Type    string          `json:"token_type"`
@@ -85,7 +91,7 @@ func (l *Logins) tokenRequest(ctx context.Context, s config.Server, endpoint str
 	case status >= 500 || status == http.StatusTooManyRequests:
 		return nil, fmt.Errorf("the token endpoint answered HTTP %d", status)
 	case a.Error != "": // some answer so with HTTP 200
-		return nil, &refused{Code: clean(a.Error, c, form), Text: clean(a.Text, c, form), Status: status}
+		return nil, &refused{Code: clean(a.Error), Text: clean(a.Text), Status: status}
 	case status != http.StatusOK && status != http.StatusCreated:
 		return nil, fmt.Errorf("the token endpoint answered HTTP %d", status)
 	case a.Access == "" || !headerSafe(a.Access):
@@ -97,7 +103,7 @@ func (l *Logins) tokenRequest(ctx context.Context, s config.Server, endpoint str
 	var seconds json.Number
 	if json.Unmarshal(a.Expires, &seconds) == nil || json.Unmarshal([]byte(strings.Trim(string(a.Expires), `"`)), &seconds) == nil {
 		if f, err := seconds.Float64(); err == nil && f > 0 && f < 1e10 {
-			t.Expires = l.now().Add(time.Duration(min(f, 10*365*24*3600)) * time.Second)
+			t.Expires = now.Add(time.Duration(min(f, 10*365*24*3600)) * time.Second)
 		}
 	}
 	return t, nil

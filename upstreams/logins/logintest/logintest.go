@@ -41,6 +41,7 @@ type Rig struct {
 	status   map[string]int                  // answers instead, by name
 	headers  []http.Header                   // of requests to the MCP server
 	want     string                          // scope that calls need
+	grants   string                          // scope of new logins, whatever they ask for
 	forms    []url.Values                    // of token requests
 	ahead    func(form url.Values)
 }
@@ -106,6 +107,10 @@ func (r *Rig) Lifetime(d time.Duration) { r.set(func() { r.lifetime = d }) }
 
 // Want makes calls need a scope.
 func (r *Rig) Want(scope string) { r.set(func() { r.want = scope }) }
+
+// Grant makes new logins get these scopes, whatever they ask for; "" takes
+// that back.
+func (r *Rig) Grant(scopes string) { r.set(func() { r.grants = scopes }) }
 
 // BeforeToken is called with each token request.
 func (r *Rig) BeforeToken(f func(url.Values)) { r.set(func() { r.ahead = f }) }
@@ -243,6 +248,9 @@ func (r *Rig) token(w http.ResponseWriter, req *http.Request) {
 		sum := sha256.Sum256([]byte(req.PostForm.Get("code_verifier")))
 		ok = found && c.challenge == base64.RawURLEncoding.EncodeToString(sum[:]) && c.redirect == req.PostForm.Get("redirect_uri") && c.client == req.PostForm.Get("client_id")
 		g = grant{client: c.client, resource: c.resource, scope: c.scope, account: c.account}
+		if r.grants != "" {
+			g.scope = r.grants
+		}
 	case "refresh_token":
 		t := req.PostForm.Get("refresh_token")
 		if down == 0 {
