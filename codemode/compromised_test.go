@@ -143,7 +143,7 @@ func TestWorkersThatDoNotStart(t *testing.T) {
 		})
 	}
 	t.Run("no such program", func(t *testing.T) {
-		p, err := NewPool(context.Background(), PoolOptions{Executable: "/nonexistent/portal", Log: quiet()})
+		p, err := NewPool(context.Background(), PoolOptions{Executable: "/nonexistent/portal", Code: config.Defaults().Code, Log: quiet()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -293,7 +293,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	eventually(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })
 
 	ctx, cancel := context.WithCancel(context.Background())
-	q, err := NewPool(ctx, PoolOptions{Executable: workerProgram, Log: quiet()})
+	q, err := NewPool(ctx, PoolOptions{Executable: workerProgram, Code: config.Defaults().Code, Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}

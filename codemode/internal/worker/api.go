@@ -299,11 +299,14 @@ func (r *run) send(kind proto.Kind, name, label string, args []byte, raw bool) g
 	p, resolve, reject := r.vm.NewPromise()
 	r.next++
 	id := proto.CallID(r.id, r.next)
-	r.pending[id] = &pendingCall{label: label, at: r.here(), raw: raw, query: kind == proto.Query, resolve: resolve, reject: reject}
+	r.pending[id] = &pendingCall{label: label, at: r.here(), raw: raw, query: kind == proto.Query, promise: p, resolve: resolve, reject: reject}
 	r.w.link.put(kind, id, payload)
 	v := r.vm.ToValue(p)
 	if o, ok := v.(*goja.Object); ok {
 		r.promised[o] = label
+		if kind == proto.Call {
+			r.sent = append(r.sent, sentCall{label, r.pending[id].at, o})
+		}
 	}
 	return v
 }

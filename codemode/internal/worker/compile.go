@@ -193,6 +193,9 @@ func (r *run) finishProgram(prg *ast.Program, body *ast.BlockStatement, entry st
 	if err := e.apply(body); err != nil {
 		return nil, err
 	}
+	m := &mistakes{server: r.knows}
+	m.question(body)
+	r.forEach = m.forEach
 	out, err := goja.CompileAST(prg, false)
 	if err != nil {
 		return nil, r.compileError(err)

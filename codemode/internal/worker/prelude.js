@@ -56,19 +56,35 @@
     },
   });
 
-  // Iterator helpers.
+  // A promise has no keys: only whoever forgot an await asks for them.
+  const NativePromise = Promise;
+  const misused = (p, use) => { if (p instanceof NativePromise) G['%misused'](p, use); };
+  for (const name of ['keys', 'values', 'entries', 'getOwnPropertyNames', 'fromEntries']) {
+    const native = Object[name];
+    define(Object, name, { [name](o) { misused(o, 'given to Object.' + name + ', which finds nothing in it'); return native(o); } }[name]);
+  }
+  const assign = Object.assign;
+  define(Object, 'assign', { assign(target, ...sources) {
+    for (const s of sources) misused(s, 'given to Object.assign, which finds nothing in it');
+    return assign(target, ...sources);
+  } }.assign);
+  // Iterator helpers. A promise as the answer of a callback would always be true.
+  const told = (name, r) => {
+    if (r && typeof r === 'object') misused(r, 'callback ' + name);
+    return r;
+  };
   const iteratorPrototype = Object.getPrototypeOf(Object.getPrototypeOf([][Symbol.iterator]()));
   add(iteratorPrototype, {
     *map(f) { let i = 0; for (const x of this) yield f(x, i++); },
-    *filter(f) { let i = 0; for (const x of this) if (f(x, i++)) yield x; },
+    *filter(f) { let i = 0; for (const x of this) if (told('filter', f(x, i++))) yield x; },
     *take(n) { if (n > 0) for (const x of this) { yield x; if (--n <= 0) return; } },
     *drop(n) { for (const x of this) if (n > 0) n--; else yield x; },
     *flatMap(f) { let i = 0; for (const x of this) yield* f(x, i++); },
     toArray() { return [...this]; },
     forEach(f) { let i = 0; for (const x of this) f(x, i++); },
-    some(f) { let i = 0; for (const x of this) if (f(x, i++)) return true; return false; },
-    every(f) { let i = 0; for (const x of this) if (!f(x, i++)) return false; return true; },
-    find(f) { let i = 0; for (const x of this) if (f(x, i++)) return x; },
+    some(f) { let i = 0; for (const x of this) if (told('some', f(x, i++))) return true; return false; },
+    every(f) { let i = 0; for (const x of this) if (!told('every', f(x, i++))) return false; return true; },
+    find(f) { let i = 0; for (const x of this) if (told('find', f(x, i++))) return x; },
     reduce(f, ...start) {
       let have = start.length > 0, acc = start[0], i = 0;
       for (const x of this) { acc = have ? f(acc, x, i) : x; have = true; i++; }

@@ -30,6 +30,9 @@ type run struct {
 	toolTrap      *goja.Object                   // prototype of tools; see trap
 	promised      map[*goja.Object]string        // promises of calls, and of which
 	absentTools   map[*goja.Object]func() string // what stands for a tool that does not exist, and what to say
+	suspects      []suspect                      // promises taken for values
+	sent          []sentCall                     // calls of tools, to find those whose answers nobody awaited
+	forEach       bool                           // the script gives forEach an async function
 	lastLabel     string                         // of the last call that was answered
 	lastResult    goja.Value
 
@@ -56,12 +59,19 @@ type run struct {
 	logsCut int
 }
 
+// sentCall is a call of a tool as the script made it.
+type sentCall struct {
+	label, at string
+	promise   *goja.Object
+}
+
 // pendingCall is a call or query without its answer.
 type pendingCall struct {
 	label           string // as the script wrote it: codemode.crm_list
 	at              string // "line:column" of the call, "" if unknown
 	raw             bool   // give the answer as it is
 	query           bool   // of the portal, no tool
+	promise         *goja.Promise
 	resolve, reject func(any) error
 }
 
@@ -151,9 +161,11 @@ func (r *run) settle(main *goja.Promise) (d proto.DoneMsg) {
 		}
 		if len(s.unsettled) == 0 || !r.outstanding() {
 			d = proto.DoneMsg{OK: true, ValueCut: s.cut, Content: s.blocks}
+			r.explainUnawaited(s)
 			if !goja.IsUndefined(value) {
 				d.Value = s.b
 				r.explainAbsent(s.absent)
+				r.explainFunctions(s.functions)
 			} else {
 				r.explainUndefined()
 			}
@@ -199,6 +211,25 @@ func (r *run) explainAbsent(a *absent) {
 	}
 }
 
+// explainFunctions names functions inside the value: somebody forgot to call
+// them.
+func (r *run) explainFunctions(names []string) {
+	if n := len(names); n > 0 {
+		more := ""
+		if n > 5 {
+			names, more = names[:5], fmt.Sprintf(" and %d more", n-5)
+		}
+		r.note("the value holds functions that were not called (%s%s): return what they give, as in await f()", strings.Join(names, ", "), more)
+	}
+}
+
+func (r *run) forEachAdvice() string {
+	if !r.forEach {
+		return ""
+	}
+	return ". forEach does not wait for async functions: what comes after it runs first. Write for (const x of list) { await … }, or await Promise.all(list.map(async x => …))"
+}
+
 // try runs Go code that can run script code.
 func (r *run) try(f func()) (err error) {
 	defer func() {
@@ -230,8 +261,16 @@ func (r *run) drive(done func() bool) error {
 // drain waits for calls nobody awaited: they may have written, and the caller
 // must not be told the end before their outcome is known.
 func (r *run) drain() {
-	if n := len(r.pending); n > 0 {
-		r.note("%s not awaited (%s); waited for the answer", plural(n, "call was", "calls were"), r.waitingFor())
+	lookedAt := 0
+	for _, p := range r.pending {
+		if p.promise != nil && awaited(p.promise) {
+			lookedAt++
+		}
+	}
+	if lookedAt > 0 && lookedAt == len(r.pending) && !r.forEach { // as after Promise.race
+		r.note("%s still under way at the end (%s); waited for the answer", plural(lookedAt, "call was", "calls were"), r.waitingFor())
+	} else if n := len(r.pending); n > 0 {
+		r.note("%s not awaited (%s); waited for the answer%s", plural(n, "call was", "calls were"), r.waitingFor(), r.forEachAdvice())
 	}
 	for len(r.pending) > 0 {
 		if err := r.wait(); err != nil {

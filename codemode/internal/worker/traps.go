@@ -27,7 +27,7 @@ func (r *run) trap(base, holder *goja.Object, refuse func(o *goja.Object, key st
 			}
 			return goja.Null()
 		}
-		if v := target.Get(key); v != nil {
+		if v := target.Get(key); v != nil && (key != "length" || holder != nil) { // a function has one, but a list was meant
 			return v
 		}
 		if message := refuse(o, key); message != "" {
@@ -101,6 +101,9 @@ func (r *run) installTraps() error {
 		return fmt.Errorf("watch promises: %w", err)
 	}
 	// Only tools get this one: functions of the script stay as they are.
+	if err := r.installQuestions(); err != nil {
+		return err
+	}
 	if r.toolTrap, err = r.trap(function, nil, r.toolMisused); err != nil {
 		return fmt.Errorf("watch tools: %w", err)
 	}
@@ -154,7 +157,7 @@ func called(label string) string {
 
 // toolMisused says what is wrong with reading key of a tool.
 func (r *run) toolMisused(o *goja.Object, key string) string {
-	if protocolNames[key] || key == "arguments" || key == "caller" {
+	if protocolNames[key] && key != "length" || key == "arguments" || key == "caller" {
 		return ""
 	}
 	label := ""
@@ -175,6 +178,7 @@ func (r *run) watched(v goja.Value) *goja.Object {
 	o, ok := v.(*goja.Object)
 	if ok && r.toolTrap != nil {
 		_ = o.SetPrototype(r.toolTrap) // it stays usable without
+		_ = o.Delete("length")         // that of a list was meant
 	}
 	return o
 }

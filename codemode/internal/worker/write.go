@@ -39,6 +39,9 @@ type writer struct {
 	unsettled []*goja.Promise
 	rejected  *goja.Promise
 
+	promises  map[*goja.Promise]bool // that stood in the value
+	functions []string               // names of functions that did, 100 at most
+
 	absent *absent // what was undefined; nil: not of interest
 }
 
@@ -243,6 +246,9 @@ func (w *writer) object(o *goja.Object, depth int) {
 		if n := o.Get("name"); n != nil && goja.IsString(n) && n.String() != "" {
 			name += " " + clip(n.String(), 80)
 		}
+		if len(w.functions) < 100 {
+			w.functions = append(w.functions, strings.TrimSpace(strings.TrimPrefix(name, "function")))
+		}
 		w.odd(name, "call it and pass what it returns")
 		return
 	}
@@ -319,6 +325,10 @@ func (w *writer) promise(p *goja.Promise, depth int) {
 	if w.strict {
 		w.odd("a promise", "await it first")
 	}
+	if w.promises == nil {
+		w.promises = map[*goja.Promise]bool{}
+	}
+	w.promises[p] = true
 	switch p.State() {
 	case goja.PromiseStateFulfilled:
 		w.value(p.Result(), depth+1)
