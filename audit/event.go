@@ -24,10 +24,12 @@ type Event struct {
 	Class      string          `json:"class,omitempty"`    // read, write, destructive
 	Taints     []string        `json:"taints,omitempty"`   // what the session had read before, where the decision depended on it
 	Labels     []string        `json:"labels,omitempty"`   // of the tool: private, untrusted, external
-	Decision   string          `json:"decision,omitempty"` // allow, deny, approve
+	Decision   string          `json:"decision,omitempty"` // allow, deny, approve, plan
 	Would      string          `json:"would,omitempty"`    // what Decision had been, if the guard did not only observe
 	Rule       string          `json:"rule,omitempty"`     // rule name or preset that decided
 	Approval   string          `json:"approval,omitempty"` // id of the approval record
+	Plan       string          `json:"plan,omitempty"`     // id of the plan that it is a step of, or that was made, decided or undone
+	Step       int             `json:"step,omitempty"`     // of that plan, from 1
 	Filters    []string        `json:"filters,omitempty"`  // what filters found, without saying it
 	Status     string          `json:"status"`             // ok, tool_error, error, denied, pending, unknown
 	Error      string          `json:"error,omitempty"`    // short, bounded, redacted

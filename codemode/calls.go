@@ -20,6 +20,7 @@ const (
 	callError      = "error"
 	callInFlight   = "in_flight"
 	callNotStarted = "not_started"
+	callHeld       = "planned"
 )
 
 // callList runs the calls of one script: in issue order, a few at once. A slot
@@ -147,6 +148,11 @@ func (c *callList) startLocked() {
 func (c *callList) do(j job) {
 	began := time.Now()
 	result, err := c.ask(j)
+	var held *Held
+	if errors.As(err, &held) {
+		c.hold(j)
+		return
+	}
 	ev := c.event(j, result, err, time.Since(began))
 
 	c.mu.Lock()
@@ -174,12 +180,29 @@ func (c *callList) do(j job) {
 	}
 }
 
+// hold leaves a call without an answer. It takes no place among those that run
+// at once: a plan can have many.
+func (c *callList) hold(j job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if j.index >= 0 {
+		c.records[j.index].Status = callHeld
+	}
+	c.args -= len(j.args)
+	c.running--
+	c.e.rest.hold()
+	c.startLocked()
+	if c.closed && c.running == 0 {
+		close(c.idle)
+	}
+}
+
 // ended notes how a call came out.
 func (r *CallRecord) ended(answer Event) {
 	r.Millis = answer.Millis
 	if !answer.Failed {
 		r.Status, r.BytesOut = callOK, len(answer.Data)
-		if text, failed := toolFailure(answer.Data); failed {
+		if text, failed := Failure(answer.Data); failed {
 			r.Status, r.Error = callError, cutText(text, 500)
 		}
 		return
@@ -198,7 +221,7 @@ func (c *callList) ask(j job) (json.RawMessage, error) {
 	if !c.known[j.name] {
 		return nil, &HostError{Code: "unknown_tool", Message: fmt.Sprintf("there is no tool %.80q in this run", j.name)}
 	}
-	return c.host.Call(c.ctx, HostCall{Seq: j.index + 1, Tool: j.name, Arguments: j.args, Known: j.known})
+	return c.host.Call(c.ctx, HostCall{Seq: j.index + 1, Question: j.n, Tool: j.name, Arguments: j.args, Known: j.known})
 }
 
 // event is the answer to a question as the script is told.
@@ -225,8 +248,8 @@ func (c *callList) event(j job, result json.RawMessage, err error, took time.Dur
 	return ev
 }
 
-// toolFailure tells whether a result is marked as an error.
-func toolFailure(result json.RawMessage) (text string, failed bool) {
+// Failure tells whether the result of a tool is marked as an error, and what it says.
+func Failure(result json.RawMessage) (text string, failed bool) {
 	if !bytes.Contains(result, []byte(`"isError"`)) {
 		return "", false
 	}

@@ -30,6 +30,7 @@ type HostCall struct {
 	Seq       int    // 1, 2, … in issue order within the run
 	Tool      string // outward name
 	Arguments json.RawMessage
+	Question  int  // its number among all that the script asked, as in its Recording
 	Known     bool // made before the run was continued from its recording, which does not have the answer
 }
 
@@ -41,6 +42,13 @@ type HostError struct {
 
 func (e *HostError) Error() string { return e.Message }
 
+// Held, as an error of Host.Call, leaves the call without an answer in this life
+// of the run: it is part of a plan, or waits for one. The run goes on as far as
+// it can and then comes to rest.
+type Held struct{}
+
+func (*Held) Error() string { return "the call is part of a plan that is not decided" }
+
 // Request is one run.
 type Request struct {
 	ID     string // run id
@@ -51,6 +59,10 @@ type Request struct {
 	// Paused tells the pool that the script waits for a person; while it is
 	// positive the wall clock of the run stands still.
 	Paused *Pause
+	// Rests, if not nil, is told whenever the run comes to rest, true, and goes on,
+	// false: at rest every call under way is in Paused or Held, and the worker has said
+	// that the script can do nothing without an answer. It must not block.
+	Rests func(resting bool)
 	// Journal, if not nil, is told what the script does and learns.
 	Journal Journal
 	// Replay continues a run from its recording: the script is run again, is
@@ -93,7 +105,7 @@ type Outcome struct {
 type CallRecord struct {
 	Seq      int     `json:"seq"`
 	Tool     string  `json:"tool"`
-	Status   string  `json:"status"` // ok, error, in_flight, not_started
+	Status   string  `json:"status"` // ok, error, in_flight, not_started, planned
 	Millis   float64 `json:"ms"`
 	BytesOut int     `json:"bytes"`
 	Error    string  `json:"error,omitempty"`

@@ -16,10 +16,12 @@ import (
 // worker once the run has its place back.
 type rest struct {
 	place *place
+	tell  func(bool) // of a rest that begins or ends; may be nil
 
 	mu     sync.Mutex
 	calls  int    // under way
 	people int    // of them waiting for a person
+	held   int    // left without an answer
 	sent   uint32 // answers to the worker
 	taken  uint32 // of them, when the worker last said that it is idle
 	idle   bool   // it said so, and nothing came since
@@ -29,11 +31,11 @@ type rest struct {
 	total  time.Duration // of the rests before
 }
 
-func newRest(p *place) *rest { return &rest{place: p} }
+func newRest(p *place, tell func(bool)) *rest { return &rest{place: p, tell: tell} }
 
 // update decides anew. The caller holds mu.
 func (r *rest) update() {
-	now := r.idle && r.taken == r.sent && r.calls > 0 && r.people >= r.calls
+	now := r.idle && r.taken == r.sent && r.calls+r.held > 0 && r.people >= r.calls
 	switch {
 	case now && !r.now:
 		if r.account(); r.since.IsZero() {
@@ -42,6 +44,9 @@ func (r *rest) update() {
 		r.place.rest()
 	case !now && r.now:
 		r.back = r.place.wake()
+	}
+	if now != r.now && r.tell != nil {
+		r.tell(now)
 	}
 	r.now = now
 }
@@ -72,6 +77,15 @@ func (r *rest) call(d int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls += d
+	r.update()
+}
+
+// hold turns a call under way into one that is left without an answer.
+func (r *rest) hold() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls--
+	r.held++
 	r.update()
 }
 

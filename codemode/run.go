@@ -158,7 +158,7 @@ type execution struct {
 
 func newExecution(p *Pool, w *process, req Request, lim Limits, host Host, place *place) *execution {
 	w.uses++
-	e := &execution{pool: p, w: w, req: req, lim: lim, id: uint32(w.uses), start: time.Now(), rest: newRest(place)}
+	e := &execution{pool: p, w: w, req: req, lim: lim, id: uint32(w.uses), start: time.Now(), rest: newRest(place, req.Rests)}
 	e.cpu0, _ = cpuTime(w.cmd.Process.Pid)
 	e.calls = newCallList(e, host)
 	return e

@@ -214,6 +214,7 @@ type Guard struct {
 	Unlabelled      []string      `yaml:"unlabelled"`       // what servers without labels of their own have, default private untrusted (both)
 	Filters         []Filter      `yaml:"filters"`          // look into arguments and results
 	ApprovalExpires time.Duration `yaml:"approval_expires"` // how long an approval may be answered and then used, default 15m
+	PlanExpires     time.Duration `yaml:"plan_expires"`     // how long a plan may be decided and then applied, default 1h
 	AskTimeout      time.Duration `yaml:"ask_timeout"`      // how long a call waits for the person in the client, default 5m
 }
 
@@ -228,7 +229,7 @@ type Rule struct {
 	Client    []string  `yaml:"client"`    // globs on name/version, as the client says of itself
 	Mode      []string  `yaml:"mode"`      // "direct", "code"
 	When      string    `yaml:"when"`      // CEL condition over args, user, tool, server, client, mode and run
-	Action    string    `yaml:"action"`    // "allow", "deny", "approve"
+	Action    string    `yaml:"action"`    // "allow", "deny", "approve", "plan"
 	Budget    Budget    `yaml:"budget"`    // how much of it; what is beyond is refused
 	Approvers Approvers `yaml:"approvers"` // who answers; default the user whose agent asks
 	Via       string    `yaml:"via"`       // where the answer may come from: "any" (default), "web" (the portal's page), "client" (the client's form)

@@ -23,6 +23,7 @@ func Defaults() *Config {
 			Preset:          "careful",
 			Unlabelled:      []string{"private", "untrusted"},
 			ApprovalExpires: 15 * time.Minute,
+			PlanExpires:     time.Hour,
 			AskTimeout:      5 * time.Minute,
 		},
 		Store: Store{Prefix: "mcp-portal:"},

@@ -17,7 +17,7 @@ func guardLimits() map[string]limit {
 		"guard.rules[].class":             {enum: classes},
 		"guard.rules[].mode":              {enum: []string{"direct", "code"}},
 		"guard.rules[].client":            {glob: true},
-		"guard.rules[].action":            {enum: []string{"allow", "deny", "approve"}},
+		"guard.rules[].action":            {enum: []string{"allow", "deny", "approve", "plan"}},
 		"guard.rules[].via":               {enum: []string{"any", "web", "client"}},
 		"guard.rules[].grant":             {max: 1000},
 		"guard.rules[].budget.per_minute": {max: 100000},
@@ -30,6 +30,7 @@ func guardLimits() map[string]limit {
 		"guard.filters[].detect":          {enum: []string{"secrets", "keys", "cards"}},
 		"guard.filters[].action":          {enum: []string{"block", "redact"}},
 		"guard.approval_expires":          {shortest: time.Second, longest: 30 * day},
+		"guard.plan_expires":              {shortest: time.Second, longest: 30 * day},
 		"guard.ask_timeout":               {shortest: time.Second, longest: day},
 	}
 }

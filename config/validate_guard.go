@@ -14,7 +14,7 @@ func (v *validator) guard() {
 			continue
 		}
 		if r.Action == "" {
-			v.report(base+".action", "is required; write allow, deny or approve")
+			v.report(base+".action", "is required; write allow, deny, approve or plan")
 		}
 		if first, dup := names[r.Name]; dup && r.Name != "" {
 			v.report(base+".name", "%s is already the name of guard.rules[%d]; give each rule its own", quote(r.Name), first)
@@ -47,8 +47,12 @@ func (v *validator) terms(base string, r Rule) {
 	who := len(r.Approvers.Groups)+len(r.Approvers.Users) > 0
 	if r.Action != "approve" && !v.isBroken(base+".action") {
 		for key, given := range map[string]bool{"approvers": who || r.Approvers.Requester, "via": r.Via != "", "grant": r.Grant != 0} {
-			if given {
+			switch {
+			case !given || r.Action == "plan" && key != "grant":
+			case key == "grant":
 				v.report(base+"."+key, "is only for rules with action: approve; remove it or change the action")
+			default:
+				v.report(base+"."+key, "is only for rules with action: approve or plan; remove it or change the action")
 			}
 		}
 	}

@@ -16,6 +16,9 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 	asking := map[string]chan struct{}{}
 	for {
 		list, idle, changed := x.waits()
+		if x.stageOver() {
+			return g.planOf(ctx, r, x)
+		}
 		logins := x.signIns()
 		form := r.takesForms(list)
 		if _, byURL := r.elicits(); len(logins) > 0 && !byURL {

@@ -19,6 +19,7 @@ type callSummary struct {
 	Failed     int      `json:"failed,omitempty"`
 	InFlight   int      `json:"in_flight,omitempty"` // sent, outcome unknown
 	NotStarted int      `json:"not_started,omitempty"`
+	Planned    int      `json:"planned,omitempty"` // part of a plan, not sent
 	Millis     float64  `json:"ms"`
 	Bytes      int      `json:"bytes"`
 	Errors     []string `json:"errors,omitempty"`
@@ -47,6 +48,8 @@ func summarize(calls []codemode.CallRecord) []callSummary {
 			s.InFlight++
 		case "not_started":
 			s.NotStarted++
+		case planned:
+			s.Planned++
 		default:
 			s.Failed++
 		}
@@ -74,7 +77,7 @@ func callsLine(calls []callSummary) string {
 			for _, x := range []struct {
 				n    int
 				what string
-			}{{c.OK, "ok"}, {c.Failed, "failed"}, {c.InFlight, "in flight (outcome unknown)"}, {c.NotStarted, "not started"}} {
+			}{{c.OK, "ok"}, {c.Failed, "failed"}, {c.InFlight, "in flight (outcome unknown)"}, {c.NotStarted, "not started"}, {c.Planned, "planned, not sent"}} {
 				if x.n > 0 {
 					how = append(how, fmt.Sprintf("%d %s", x.n, x.what))
 				}

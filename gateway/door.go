@@ -32,13 +32,23 @@ type passage struct {
 	wait func(context.Context, *writeguard.Approval) (*writeguard.Approval, error)
 	// waitLogin is the same for a sign-in at a server.
 	waitLogin func(context.Context, *invitation) error
-	// sending, in code, is told just before the call is sent and may forbid it.
+	// collect, in code, takes a call into the plan of the run, and collecting
+	// tells whether there are calls in it already.
+	collect    func(writeguard.PlanStep)
+	collecting func() bool
+	// step, if not nil, is the step of a plan that this call is.
+	step *appliedStep
+	// sending, in code and for steps, is told just before the call is sent and may forbid it.
 	sending func(context.Context) error
 	// state and responses of a 2026-07-28 retry.
 	state     string
 	responses json.RawMessage
 	notify    func(method string, params json.RawMessage)
 }
+
+// inCode reports whether nobody reads along who could answer a question of the
+// server during the call.
+func (p *passage) inCode() bool { return p.mode != writeguard.Direct || p.step != nil }
 
 // crossing is one call on its way.
 type crossing struct {
@@ -115,7 +125,21 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 		x.params = resumed.params(out, taskSupport(t.Raw))
 		return g.release(ctx, p, x, d.Labels, ev)
 	}
-	switch d.Action {
+	action := d.Action
+	switch {
+	case p.step != nil && (action == writeguard.ToPlan || action == writeguard.Approve):
+		if err := p.step.covers(p, d); err != nil {
+			return nil, err
+		}
+		action = writeguard.Allow
+	case p.step == nil && action == writeguard.Allow && d.Class != writeguard.Read && p.collecting != nil && p.collecting(),
+		p.step == nil && action == writeguard.Approve && d.Class != writeguard.Read && p.collecting != nil && p.collecting():
+		// What comes after a call of a plan must not come before it.
+		action = writeguard.ToPlan
+	}
+	switch action {
+	case writeguard.ToPlan:
+		return g.toPlan(ctx, p, t, call, d, x, ev)
 	case writeguard.Allow:
 		if isOurState(p.state) {
 			x.params = out.Without("requestState", "inputResponses")
@@ -247,12 +271,12 @@ func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMes
 	c := &upstreams.Call{Method: x.method, Name: x.name, Params: x.params.Bytes(), User: p.req.who.ID, Session: p.req.upstreamSession(),
 		Header: x.header, ProtocolVersion: p.req.version, ClientInfo: p.req.clientInfo, Notify: p.notify, SessionCapabilities: p.req.caps}
 	do := func(ctx context.Context) (json.RawMessage, error) { return up.Do(ctx, c) }
-	if p.mode != writeguard.Direct {
-		if p.sending != nil {
-			if err := p.sending(ctx); err != nil {
-				return nil, err
-			}
+	if p.sending != nil {
+		if err := p.sending(ctx); err != nil {
+			return nil, err
 		}
+	}
+	if p.inCode() {
 		c.Ask = askInCode
 		return do(ctx)
 	}
@@ -340,7 +364,7 @@ func (g *Gateway) watch(ctx context.Context, r *request, server string, w upstre
 
 // event begins an audit line.
 func (g *Gateway) event(p *passage, x crossing, in int) audit.Event {
-	ev := audit.Event{ID: randomID(), User: p.req.who.ID, Email: p.req.who.Email, Groups: p.req.who.Groups, Client: p.req.client, Mode: string(p.mode), Run: p.run,
+	ev := audit.Event{ID: randomID(), Plan: p.step.planID(), Step: p.step.number(), User: p.req.who.ID, Email: p.req.who.Email, Groups: p.req.who.Groups, Client: p.req.client, Mode: string(p.mode), Run: p.run,
 		Method: x.method, Server: x.server, Capability: x.name, BytesIn: in}
 	if p.req.sess != nil {
 		ev.Session = shortHash(p.req.sess.key)
@@ -397,6 +421,7 @@ func (g *Gateway) recordRefused(ctx context.Context, r *request, method, name st
 func outcome(ctx context.Context, result json.RawMessage, err error) string {
 	var ref *refusal
 	var need *needInput
+	var kept *collected
 	var input *inputNeeded
 	var call *upstreams.CallError
 	switch {
@@ -408,6 +433,8 @@ func outcome(ctx context.Context, result json.RawMessage, err error) string {
 		return ref.status
 	case errors.As(err, &need), errors.As(err, &input):
 		return "pending"
+	case errors.As(err, &kept):
+		return planned
 	case errors.As(err, &call) && call.Sent:
 		return "unknown"
 	case ctx.Err() != nil:

@@ -6,7 +6,6 @@ import (
 
 	"github.com/mcp-portal/mcp-portal/upstreams"
 	"github.com/mcp-portal/mcp-portal/wire"
-	"github.com/mcp-portal/mcp-portal/writeguard"
 )
 
 // exchange sends a call that may be made, and lives through the rounds of a
@@ -28,7 +27,7 @@ func (g *Gateway) exchange(ctx context.Context, p *passage, x crossing) (json.Ra
 		if !wants {
 			return result, nil
 		}
-		if p.req.modern && p.mode == writeguard.Direct {
+		if p.req.modern && !p.inCode() {
 			if result, err = markInput(result); err != nil {
 				return nil, err
 			}
@@ -67,7 +66,7 @@ func whyNoInput(p *passage, round int) string {
 	switch {
 	case round >= 10:
 		return "the server asks for further input again and again: given up after 10 rounds"
-	case p.mode != writeguard.Direct:
+	case p.inCode():
 		return "the server asks for further input, which code cannot give: call this tool directly, outside code"
 	}
 	return "the server asks for further input, and this client cannot be asked during a call: it must accept text/event-stream"

@@ -47,7 +47,7 @@ func (g *Gateway) execute(ctx context.Context, r *request) (json.RawMessage, *wi
 	case a.Tool != "":
 		return g.executeTool(ctx, r, a)
 	case a.Plan != "":
-		return toolError(fmt.Sprintf("There is no plan %q to apply. Plans are made by policies that collect writes for review; no rule of this portal does so. Call the tools directly: calls that need a person's yes are asked about one by one.", bounded(a.Plan, 60))), nil
+		return g.applyPlan(ctx, r, a.Plan)
 	case a.Resume != "":
 		return g.resume(ctx, r, a.Resume)
 	}
@@ -139,6 +139,7 @@ func (g *Gateway) toolResult(ctx context.Context, r *request, result json.RawMes
 // codeArguments of portal_codemode_execute and portal_code.
 type codeArguments struct {
 	Code   string `json:"code"`
+	Plan   string `json:"plan"`
 	Resume string `json:"resume"`
 }
 
@@ -146,12 +147,20 @@ type codeArguments struct {
 func (g *Gateway) executeCode(ctx context.Context, r *request) (json.RawMessage, *wire.Error) {
 	var a codeArguments
 	name := r.params.String("name")
-	if e := ownArguments(r, name, &a, "code", "resume"); e != nil {
+	if e := ownArguments(r, name, &a, "code", "plan", "resume"); e != nil {
 		return nil, e
 	}
+	given := 0
+	for _, s := range []string{a.Code, a.Plan, a.Resume} {
+		if s != "" {
+			given++
+		}
+	}
 	switch {
-	case (a.Code == "") == (a.Resume == ""):
-		return toolError(name + " takes exactly one of code and resume."), nil
+	case given != 1:
+		return toolError(name + " takes exactly one of code, plan and resume."), nil
+	case a.Plan != "":
+		return g.applyPlan(ctx, r, a.Plan)
 	case a.Resume != "":
 		return g.resume(ctx, r, a.Resume)
 	}
@@ -211,8 +220,13 @@ func (h *host) Call(ctx context.Context, c codemode.HostCall) (json.RawMessage, 
 		return nil, &codemode.HostError{Code: "denied", Message: "This code can only look at the catalogue. Call tools with " + toolExecuteCode + "."}
 	}
 	params := wire.Object{{Key: "name", Value: wire.Quote(t.Outward)}, {Key: "arguments", Value: c.Arguments}}
-	p := &passage{req: h.req, mode: writeguard.Code, run: h.run.id, before: h.before, wait: h.run.waitFor, waitLogin: h.run.waitForLogin, sending: h.run.sending}
+	p := &passage{req: h.req, mode: writeguard.Code, run: h.run.id, before: h.before, wait: h.run.waitFor, waitLogin: h.run.waitForLogin, sending: h.run.sending,
+		collecting: h.run.collecting, collect: func(s writeguard.PlanStep) { h.run.collect(c, h.before, s) }}
 	result, err := h.g.callTool(ctx, p, t, params)
+	var kept *collected
+	if errors.As(err, &kept) {
+		return nil, &codemode.Held{}
+	}
 	if err != nil {
 		return nil, h.hostError(err)
 	}

@@ -70,6 +70,7 @@ type Gateway struct {
 	listeners *listeners
 	bus       *bus
 	approvals *writeguard.Approvals
+	plans     *writeguard.Plans
 	budgets   *writeguard.Budgets
 	taints    *writeguard.Taints
 	runs      *runs
@@ -78,6 +79,7 @@ type Gateway struct {
 	tasks     tasks
 	load      *load
 	passing   *passing
+	applying  *applying
 	parked    *parking
 	personal  *personal
 	kept      *kept
@@ -124,6 +126,8 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 		},
 		tell: g.tellEnded}
 	g.approvals = writeguard.NewApprovals(opt.Store, opt.Log, writeguard.Options{Expires: opt.Config.Guard.ApprovalExpires, Now: opt.Now})
+	g.plans = writeguard.NewPlans(opt.Store, opt.Vault, opt.Log, opt.Now)
+	g.plans.SetExpires(opt.Config.Guard.PlanExpires)
 	g.budgets = writeguard.NewBudgets(opt.Store, opt.Now)
 	g.taints = writeguard.NewTaints(opt.Store, opt.Log, opt.Now)
 	g.load = newLoad(opt.Config.Limits)
@@ -148,6 +152,7 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 	g.kept = &kept{store: opt.Store, log: opt.Log, now: opt.Now}
 	g.passing = newPassing(g.bus, opt.Log, &g.calls)
 	g.carry(ctx)
+	g.applying = newApplying(ctx, g)
 	g.parked = newParking(ctx, g)
 	g.personal = newPersonal(g)
 	if opt.Logins != nil {
@@ -190,6 +195,7 @@ func (g *Gateway) SetConfig(cfg *config.Config) error {
 	g.policy.Store(&settings{cfg: cfg, policy: policy, access: auth.NewAccess(cfg)})
 	if g.listeners != nil { // not while New sets up
 		g.approvals.SetExpires(cfg.Guard.ApprovalExpires)
+		g.plans.SetExpires(cfg.Guard.PlanExpires)
 		g.listeners.wake("")
 	}
 	return nil

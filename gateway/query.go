@@ -306,6 +306,8 @@ func (g *Gateway) verdict(r *request, t *registry.Tool) string {
 			return string(d.Class) + ", refused for machines"
 		}
 		return string(d.Class) + ", needs approval"
+	case writeguard.ToPlan:
+		return string(d.Class) + ", is planned and reviewed first"
 	}
 	return string(d.Class) + ", refused by policy"
 }

@@ -40,6 +40,8 @@ type runRecord struct {
 	Held   bool       `json:"held,omitempty"`   // a process has it in memory
 	Life   int        `json:"life"`             // how often it was begun
 	Chunks int        `json:"chunks,omitempty"` // of its recording; 0: there is none
+	Epoch  int        `json:"epoch,omitempty"`  // how often the recording was begun anew
+	Plan   string     `json:"plan,omitempty"`   // it waits for this plan, and goes on with nothing else
 }
 
 // recordingHead is the first chunk of a recording.
@@ -67,8 +69,10 @@ type recording struct {
 	keep   sync.Mutex // one writer at a time
 	stored []byte     // the record as this process wrote it; nil: there is none
 	life   int
+	epoch  int
 	chunks int
-	gone   bool // the run is another process's, or nobody's: write nothing
+	plan   string // that the run waits for
+	gone   bool   // the run is another process's, or nobody's: write nothing
 }
 
 func newRecording(version, code string) *recording {
@@ -113,7 +117,7 @@ func (g *Gateway) keepRecord(ctx context.Context, x *run, ended string, held boo
 		}
 	}
 	x.mu.Lock()
-	rec := runRecord{User: x.req.who.ID, Made: append([]madeCall(nil), x.made...), Ended: ended, Held: held, Life: c.life, Chunks: c.chunks}
+	rec := runRecord{User: x.req.who.ID, Made: append([]madeCall(nil), x.made...), Ended: ended, Held: held, Life: c.life, Chunks: c.chunks, Epoch: c.epoch, Plan: c.plan}
 	x.mu.Unlock()
 	if !c.whole() {
 		rec.Chunks = 0
@@ -171,7 +175,7 @@ func (g *Gateway) keepEvents(ctx context.Context, x *run) error {
 		return nil
 	}
 	if c.chunks == 0 {
-		if err := g.keepChunk(ctx, x.id, 0, c.head); err != nil {
+		if err := g.keepChunk(ctx, x.id, c.epoch, 0, c.head); err != nil {
 			c.putBack(events)
 			return err
 		}
@@ -180,7 +184,7 @@ func (g *Gateway) keepEvents(ctx context.Context, x *run) error {
 	if len(events) == 0 {
 		return nil
 	}
-	if err := g.keepChunk(ctx, x.id, c.chunks, events); err != nil {
+	if err := g.keepChunk(ctx, x.id, c.epoch, c.chunks, events); err != nil {
 		c.putBack(events)
 		return err
 	}
@@ -196,11 +200,13 @@ func (c *recording) putBack(events []codemode.Event) {
 	}
 }
 
-func chunkKey(id string, n int) string { return fmt.Sprintf("run-recording:%s:%d", id, n) }
+func chunkKey(id string, epoch, n int) string {
+	return fmt.Sprintf("run-recording:%s:%d:%d", id, epoch, n)
+}
 
 // keepChunk seals and stores one chunk. It may overwrite: a process that died
 // may have left one that no record counts.
-func (g *Gateway) keepChunk(ctx context.Context, id string, n int, v any) error {
+func (g *Gateway) keepChunk(ctx context.Context, id string, epoch, n int, v any) error {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	if _, err := z.Write(wire.Encode(v)); err != nil {
@@ -209,11 +215,11 @@ func (g *Gateway) keepChunk(ctx context.Context, id string, n int, v any) error 
 	if err := z.Close(); err != nil {
 		return fmt.Errorf("compress the recording of run %s: %w", id, err)
 	}
-	sealed, err := g.recordings().Seal(ctx, chunkKey(id, n), b.Bytes())
+	sealed, err := g.recordings().Seal(ctx, chunkKey(id, epoch, n), b.Bytes())
 	if err != nil {
 		return fmt.Errorf("seal the recording of run %s: %w", id, err)
 	}
-	if err := g.opt.Store.Set(ctx, chunkKey(id, n), []byte(sealed), keptFor+time.Hour); err != nil {
+	if err := g.opt.Store.Set(ctx, chunkKey(id, epoch, n), []byte(sealed), keptFor+time.Hour); err != nil {
 		return fmt.Errorf("keep the recording of run %s: %w", id, err)
 	}
 	return nil
@@ -221,15 +227,15 @@ func (g *Gateway) keepChunk(ctx context.Context, id string, n int, v any) error 
 
 func (g *Gateway) recordings() vault.Box { return g.opt.Vault.Box("run recording") }
 
-func (g *Gateway) chunk(ctx context.Context, id string, n int, v any) error {
-	sealed, found, err := g.opt.Store.Get(ctx, chunkKey(id, n))
+func (g *Gateway) chunk(ctx context.Context, id string, epoch, n int, v any) error {
+	sealed, found, err := g.opt.Store.Get(ctx, chunkKey(id, epoch, n))
 	if err != nil {
 		return err
 	}
 	if !found {
 		return errors.New("a part of its recording is missing")
 	}
-	b, _, err := g.recordings().Open(ctx, chunkKey(id, n), string(sealed))
+	b, _, err := g.recordings().Open(ctx, chunkKey(id, epoch, n), string(sealed))
 	if err != nil {
 		return err
 	}
@@ -250,24 +256,16 @@ func (g *Gateway) chunk(ctx context.Context, id string, n int, v any) error {
 func (g *Gateway) revive(ctx context.Context, r *request, id string) (*run, error) {
 	raw, found, err := g.opt.Store.Get(ctx, "run:"+id)
 	var rec runRecord
-	if err != nil || !found || json.Unmarshal(raw, &rec) != nil || rec.User != r.who.ID || rec.Ended != "" || rec.Chunks == 0 || g.opt.Vault == nil {
+	if err != nil || !found || json.Unmarshal(raw, &rec) != nil || rec.User != r.who.ID || rec.Ended != "" || rec.Plan != "" || rec.Chunks == 0 || g.opt.Vault == nil {
 		return nil, nil
 	}
-	var head recordingHead
-	if err := g.chunk(ctx, id, 0, &head); err != nil {
+	head, events, err := g.recorded(ctx, id, rec)
+	if err != nil {
 		return nil, g.cannotRevive(id, err)
 	}
 	if head.Version != g.runVersion() {
 		g.log.Info("a paused run cannot go on: it was begun by another version of the portal", "run", id, "version", head.Version)
 		return nil, nil
-	}
-	var events []codemode.Event
-	for n := 1; n < rec.Chunks; n++ {
-		var some []codemode.Event
-		if err := g.chunk(ctx, id, n, &some); err != nil {
-			return nil, g.cannotRevive(id, err)
-		}
-		events = append(events, some...)
 	}
 	rec.Life++
 	rec.Held = true
@@ -279,16 +277,38 @@ func (g *Gateway) revive(ctx context.Context, r *request, id string) (*run, erro
 	case !won:
 		return nil, errors.New("another request is already continuing this run: wait for its answer")
 	}
-	c := &recording{head: head, stored: mine, life: rec.Life, chunks: rec.Chunks}
-	for _, ev := range events {
-		c.bytes += len(ev.Data) + len(ev.Name) + 64
-	}
-	x := g.runs.make(id, r, c)
-	x.made, x.waited = rec.Made, true
+	x := g.runs.again(id, r, rec, head, mine, events)
 	x.answeredAlready(ctx, r)
 	g.log.Info("a paused run goes on from its recording", "run", id, "life", rec.Life, "events", len(events))
 	g.runs.begin(x, &codemode.Recording{Version: head.Version, Seed: head.Seed, Start: head.Start, Events: events})
 	return x, nil
+}
+
+// recorded reads the recording of a run.
+func (g *Gateway) recorded(ctx context.Context, id string, rec runRecord) (head recordingHead, events []codemode.Event, err error) {
+	if err := g.chunk(ctx, id, rec.Epoch, 0, &head); err != nil {
+		return head, nil, err
+	}
+	for n := 1; n < rec.Chunks; n++ {
+		var some []codemode.Event
+		if err := g.chunk(ctx, id, rec.Epoch, n, &some); err != nil {
+			return head, nil, err
+		}
+		events = append(events, some...)
+	}
+	return head, events, nil
+}
+
+// again makes a run that goes on from its recording; mine is its record, which
+// this process has just written.
+func (s *runs) again(id string, r *request, rec runRecord, head recordingHead, mine []byte, events []codemode.Event) *run {
+	c := &recording{head: head, stored: mine, life: rec.Life, epoch: rec.Epoch, chunks: rec.Chunks}
+	for _, ev := range events {
+		c.bytes += len(ev.Data) + len(ev.Name) + 64
+	}
+	x := s.make(id, r, c)
+	x.made, x.waited = rec.Made, true
+	return x
 }
 
 func (g *Gateway) cannotRevive(id string, err error) error {

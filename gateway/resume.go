@@ -14,6 +14,9 @@ import (
 // resume goes on with a paused run: here, on the replica that holds it, or from
 // its recording.
 func (g *Gateway) resume(ctx context.Context, r *request, id string) (json.RawMessage, *wire.Error) {
+	if plan := g.planOfRun(ctx, r, id); plan != "" {
+		return g.applyPlan(ctx, r, plan)
+	}
 	x, err := g.runs.attach(r.who.ID, id)
 	if err != nil {
 		return toolError(err.Error()), nil

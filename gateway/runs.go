@@ -48,6 +48,7 @@ type run struct {
 	gone   chan struct{} // closed when this process has ended it or let it go
 
 	recording *recording
+	plan      planning
 
 	mu       sync.Mutex
 	pending  map[string]*pendingApproval
@@ -98,6 +99,7 @@ func (s *runs) begin(x *run, replay *codemode.Recording) {
 	s.mu.Lock()
 	s.all[x.id] = x
 	s.mu.Unlock()
+	x.plan.repeats(replay)
 	head := x.recording.head
 	go func() {
 		defer func() {
@@ -107,7 +109,7 @@ func (s *runs) begin(x *run, replay *codemode.Recording) {
 			x.signal()
 			x.mu.Unlock()
 		}()
-		x.out, x.err = s.g.opt.Runner.Run(x.ctx, codemode.Request{ID: x.id, Owner: x.req.who.ID, Code: head.Code, Tools: codeTools(x.req.view), Paused: &x.pause,
+		x.out, x.err = s.g.opt.Runner.Run(x.ctx, codemode.Request{ID: x.id, Owner: x.req.who.ID, Code: head.Code, Tools: codeTools(x.req.view), Paused: &x.pause, Rests: x.rests,
 			Journal: x.recording, Replay: replay, Seed: head.Seed, Start: head.Start},
 			&counted{host: &host{g: s.g, req: x.req, run: x}, run: x})
 	}()
@@ -141,6 +143,9 @@ func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessa
 	if err := unknownBefore(hc, before); err != nil {
 		return nil, err
 	}
+	if x.looksBack(c.req.view, hc, i) {
+		return nil, &codemode.Held{}
+	}
 	x.mu.Lock()
 	x.busy++
 	x.made[i].Status = notSent
@@ -154,7 +159,10 @@ func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessa
 		x.made[i].IDs = idsOf(res)
 	}
 	var he *codemode.HostError
+	var held *codemode.Held
 	switch isHost := errors.As(err, &he); {
+	case errors.As(err, &held):
+		x.made[i].Status = planned
 	case sent && isHost:
 		x.made[i].Status = he.Code
 	case sent:
@@ -197,7 +205,7 @@ func unknownBefore(hc codemode.HostCall, before madeCall) error {
 		return nil
 	}
 	switch before.Status {
-	case "", notSent, "pending", "denied":
+	case "", notSent, planned, "pending", "denied":
 		return nil
 	case inFlight, "cancelled":
 		return &codemode.HostError{Code: "outcome_unknown", Message: fmt.Sprintf("The portal process ended while %s was under way: whether it was carried out is unknown, and it was not sent again. Check before doing anything that depends on it.", before.Tool)}

@@ -70,6 +70,7 @@ const (
 
 	codeSchema = `{"type":"object","properties":{` +
 		`"code":{"type":"string","description":"JavaScript or TypeScript. Statements; end with return."},` +
+		`"plan":{"type":"string","description":"Instead: id of a reviewed plan to apply."},` +
 		`"resume":{"type":"string","description":"Instead: id of a paused run to go on with."}}}`
 
 	searchCodeSchema = `{"type":"object","properties":{` +

@@ -32,6 +32,8 @@ func (g *Gateway) web(r chi.Router) {
 	r.Get("/approvals", g.signedIn(g.approvalsPage))
 	r.Get("/approvals/{id}", g.signedIn(g.approvalPage))
 	r.Post("/approvals/{id}", g.form(g.decideForm))
+	r.Get("/plans/{id}", g.signedIn(g.planPage))
+	r.Post("/plans/{id}", g.form(g.planForm))
 	r.Get("/status", g.status)
 	g.connectRoutes(r)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
@@ -206,6 +208,10 @@ func (g *Gateway) approvalsPage(w http.ResponseWriter, r *http.Request, v visito
 	d.Approvals = list
 	if d.Others, err = g.approvals.ListOthers(r.Context(), v.who); err != nil {
 		g.log.Warn("approvals of others could not be listed", "error", err)
+		d.Problem = "The store cannot be reached, so this list is not known. Try again shortly."
+	}
+	if d.Plans, err = g.plans.ListFor(r.Context(), v.who); err != nil {
+		g.log.Warn("plans could not be listed", "error", err)
 		d.Problem = "The store cannot be reached, so this list is not known. Try again shortly."
 	}
 	g.show(g.pages.Approvals(w, d))

@@ -27,6 +27,8 @@ const (
 	Allow   Action = "allow"
 	Deny    Action = "deny"
 	Approve Action = "approve"
+	// ToPlan collects a call for a plan that a person decides on as a whole.
+	ToPlan Action = "plan"
 )
 
 // Mode says where a call came from.

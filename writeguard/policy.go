@@ -147,9 +147,9 @@ func compileRule(i int, r config.Rule) (rule, error) {
 		c.modes = append(c.modes, m)
 	}
 	switch c.action {
-	case Allow, Deny, Approve:
+	case Allow, Deny, Approve, ToPlan:
 	default:
-		bad("action: %q is none of allow, deny, approve", r.Action)
+		bad("action: %q is none of allow, deny, approve, plan", r.Action)
 	}
 	return c, errors.Join(errs...)
 }
@@ -325,7 +325,7 @@ type Outlook struct {
 // Outlook judges a tool rather than a call: c.Arguments and c.Facts may be nil.
 func (p *Policy) Outlook(c Call) Outlook {
 	var o Outlook
-	strict := map[Action]int{Allow: 0, Approve: 1, Deny: 2}
+	strict := map[Action]int{Allow: 0, ToPlan: 1, Approve: 2, Deny: 3}
 	var worst Action = Allow
 	d := p.decide(&c, func(r *rule, _ Classification) {
 		o.If = append(o.If, r.name)
@@ -358,6 +358,8 @@ func (d Decision) sentence(c Call) string {
 		return tool + " is " + string(d.Class) + " and allowed by " + d.Rule + "."
 	case Approve:
 		return fmt.Sprintf("%s is %s: %s asks a person to approve this call before it is sent.", tool, d.Class, d.Rule)
+	case ToPlan:
+		return fmt.Sprintf("%s is %s: %s wants it planned, reviewed by a person and then applied.", tool, d.Class, d.Rule)
 	}
 	return fmt.Sprintf("%s is %s and refused by %s. Nothing was sent. Do not try again or another way; "+
 		"tell the user, who can ask the portal's administrator for a rule.", tool, d.Class, d.Rule)

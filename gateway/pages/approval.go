@@ -76,6 +76,7 @@ type ApprovalsData struct {
 	Frame
 	Approvals []*writeguard.Approval // in the order to show
 	Others    []*writeguard.Approval // of other users, for the viewer to answer
+	Plans     []writeguard.Listed    // of the viewer, and those that wait for the viewer
 	Path      string                 // prefix of each one's page: Path + ID
 	Problem   string                 // why the list is not known; empty: it is
 }

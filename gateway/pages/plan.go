@@ -1,0 +1,125 @@
+package pages
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// PlanData is the page of a plan.
+type PlanData struct {
+	Frame
+	Plan     *writeguard.Plan
+	Progress *writeguard.Progress
+	State    writeguard.PlanState
+	Action   string // path the decision posts to; empty: it can only be read
+	Steps    []PlanStep
+	Problem  string // what went wrong with a decision just made; empty: nothing
+	Foreign  bool   // the plan is of another user's agent
+}
+
+// PlanStep is one step as the viewer sees it.
+type PlanStep struct {
+	Index    int // from 0, as the form names it
+	Step     writeguard.PlanStep
+	Progress writeguard.StepProgress
+	Mine     bool   // the viewer may decide it now
+	Waits    string // for whom it waits, if not for the viewer
+}
+
+// Number counts from 1.
+func (s PlanStep) Number() int { return s.Index + 1 }
+
+// StateText is the state in words.
+func (s PlanStep) StateText() string {
+	switch s.Progress.State {
+	case writeguard.StepOpen:
+		return "not decided"
+	case writeguard.StepSending:
+		return "being sent"
+	case writeguard.StepUnknown:
+		return "outcome unknown"
+	case writeguard.StepNotSent:
+		return "not sent"
+	}
+	return string(s.Progress.State)
+}
+
+// Tone is the class of the state for colours.
+func (s PlanStep) Tone() string {
+	switch s.Progress.State {
+	case writeguard.StepApproved:
+		return "approved"
+	case writeguard.StepDone:
+		return "used"
+	case writeguard.StepRemoved, writeguard.StepFailed, writeguard.StepUnknown:
+		return "denied"
+	case writeguard.StepNotSent:
+		return "expired"
+	}
+	return "pending"
+}
+
+// Hidden reports whether the arguments hold characters shown as escapes.
+func (s PlanStep) Hidden() bool {
+	plain := string(s.Step.Arguments)
+	return writeguard.Visible(plain) != plain
+}
+
+// Arguments are those of the step.
+func (s PlanStep) Arguments() json.RawMessage { return s.Step.Arguments }
+
+// Open reports whether the viewer can decide something now.
+func (d PlanData) Open() bool {
+	if d.Action == "" || d.State != writeguard.PlanOpen {
+		return false
+	}
+	for _, s := range d.Steps {
+		if s.Mine {
+			return true
+		}
+	}
+	return false
+}
+
+// Destructive counts the steps that destroy.
+func (d PlanData) Destructive() int {
+	n := 0
+	for _, s := range d.Steps {
+		if s.Step.Class == writeguard.Destructive {
+			n++
+		}
+	}
+	return n
+}
+
+// Done counts the steps that were carried out.
+func (d PlanData) Done() int { return d.Progress.Count()[writeguard.StepDone] }
+
+// Expires is until when it can be decided or applied.
+func (d PlanData) Expires() time.Time { return d.Progress.Expires }
+
+func planTitle(s writeguard.PlanState) string {
+	switch s {
+	case writeguard.PlanOpen:
+		return "Apply this plan?"
+	case writeguard.PlanReady:
+		return "Plan approved"
+	case writeguard.PlanDenied:
+		return "Plan denied"
+	case writeguard.PlanApplying:
+		return "Plan being applied"
+	case writeguard.PlanApplied:
+		return "Plan applied"
+	case writeguard.PlanStopped:
+		return "Plan stopped"
+	}
+	return "Plan expired"
+}
+
+// Plan shows a plan with all its steps and, while it is open, the form.
+func (p *Pages) Plan(w http.ResponseWriter, d PlanData) error {
+	return p.render(w, http.StatusOK, "plan", planTitle(d.State), d.Frame, d)
+}

@@ -1,0 +1,232 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mcp-portal/mcp-portal/upstreams/upstreamtest"
+)
+
+const planWrites = "guard: {rules: [{name: planned, class: [write, destructive], action: plan}]}\n"
+
+var planIDs = regexp.MustCompile(`pl-[A-Z2-7]{26}`)
+
+// decidePlan presses a button on the page of a plan, with these steps ticked.
+func (p *portal) decidePlan(id, decision string, ticked ...string) {
+	p.t.Helper()
+	form := "decision=" + decision
+	for _, s := range ticked {
+		form += "&step=" + s
+	}
+	if resp, body := p.submit("/plans/"+id, "/plans/"+id, form); resp.StatusCode != http.StatusSeeOther {
+		p.t.Fatalf("%s plan %s: %d %.600s", decision, id, resp.StatusCode, body)
+	}
+}
+
+func (c *client) plan(id string) answer {
+	return c.call("portal_execute", `{"plan":"`+id+`"}`, "", nil)
+}
+
+// names are the ids that a victim was called with, in order.
+func ids(v *victim, tool string) (out []string) {
+	for _, c := range v.calls() {
+		var p struct {
+			Name      string
+			Arguments struct{ ID string }
+		}
+		if json.Unmarshal([]byte(c), &p) == nil && p.Name == tool {
+			out = append(out, p.Arguments.ID)
+		}
+	}
+	return out
+}
+
+// Reads happen, writes are collected up to where the code needs an answer; what
+// a person approved is sent in order, once; the code goes on with the answers.
+func TestPlanIsCollectedReviewedAndApplied(t *testing.T) {
+	for _, e := range []era{legacy, modern} {
+		v := serve(t, upstreamtest.Legacy, nil)
+		p := start(t, trusted(v)+planWrites, nil)
+		c := p.client(e, twoTools, noCaps, nil)
+		const code = `await s.look({id: 'first'});
+const done = await Promise.allSettled(Array.from({length: 12}, (_, i) => s.kill({id: 'k' + i})));
+return done.map(d => d.status === 'fulfilled' ? d.value : d.reason.code + ': ' + d.reason.message).join('\n')`
+		got := c.code(code, "", nil)
+		id := planIDs.FindString(got.text())
+		if id == "" || !strings.Contains(got.text(), "12 calls") || len(ids(v, "kill")) != 0 || len(ids(v, "look")) != 1 {
+			t.Fatalf("%v: %s %q", e, got.Raw, v.calls())
+		}
+		// Not decided: nothing is applied, by no name.
+		if again := c.plan(id); planIDs.FindString(again.text()) != id || len(ids(v, "kill")) != 0 {
+			t.Fatalf("undecided: %s", again.Raw)
+		}
+		run := runID.FindString(got.Raw)
+		if again := c.resume(run, "", nil); planIDs.FindString(again.text()) != id || len(ids(v, "kill")) != 0 {
+			t.Fatalf("resumed: %s", again.Raw)
+		}
+		p.decidePlan(id, "approve", "0", "1", "3", "4", "5", "6", "7", "8", "10", "11")
+		got = c.plan(id)
+		want := []string{"k0", "k1", "k3", "k4", "k5", "k6", "k7", "k8", "k10", "k11"}
+		if !slices.Equal(ids(v, "kill"), want) {
+			t.Fatalf("sent %q, want %q\n%s", ids(v, "kill"), want, got.Raw)
+		}
+		if text := got.text(); strings.Count(text, "ran kill") != 10 || strings.Count(text, "removed: kill on server s was removed from the plan") != 2 || !strings.Contains(text, "10 done, 2 removed") {
+			t.Errorf("%v: %s", e, text)
+		}
+		if len(ids(v, "look")) != 1 {
+			t.Errorf("a read was repeated: %q", v.calls())
+		}
+		// Applied is applied.
+		if again := c.plan(id); len(ids(v, "kill")) != 10 || !strings.Contains(again.text(), "10 done") {
+			t.Errorf("applied again: %s", again.Raw)
+		}
+		lines, _ := p.auditLines(func(lines []map[string]any) bool {
+			n := 0
+			for _, l := range lines {
+				if l["method"] == "plan/applied" {
+					n++
+				}
+			}
+			return n == 1
+		})
+		made, steps := 0, 0
+		for _, l := range lines {
+			switch {
+			case l["method"] == "plan/made" && l["plan"] == id, l["method"] == "plan/decided" && l["status"] == "approved":
+				made++
+			case l["method"] == "tools/call" && l["plan"] == id && l["status"] == "ok":
+				steps++
+			}
+		}
+		if made != 2 || steps != 10 {
+			t.Errorf("audit: %d lines of the plan, %d of its steps", made, steps)
+		}
+		p.stop()
+	}
+}
+
+// What is awaited one by one is planned stage by stage: no answer is invented.
+func TestPlanGoesOnStageByStage(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v)+planWrites, nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	got := c.code(`const a = await s.kill({id: 'a'}); if (!a.includes('ran')) throw new Error(a); const b = await s.kill({id: a.length}); return a + b`, "", nil)
+	for i, want := range []string{`"a"`, `19`} {
+		id := planIDs.FindString(got.text())
+		if id == "" || !strings.Contains(got.text(), want) || len(v.calls()) != i {
+			t.Fatalf("stage %d: %s", i+1, got.Raw)
+		}
+		p.decidePlan(id, "approve", "0")
+		got = c.plan(id)
+	}
+	if text := got.text(); !strings.Contains(text, `ran kill {"id":"a"}ran kill {"id":19}`) || len(v.calls()) != 2 {
+		t.Errorf("%s %q", got.Raw, v.calls())
+	}
+}
+
+// The first failure ends a plan; the code does not go on.
+func TestPlanStopsAtTheFirstFailure(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, func(c *upstreamtest.Call) bool {
+		if strings.Contains(string(c.Params), "bad") {
+			c.Result(`{"isError":true,"content":[{"type":"text","text":"no such thing"}]}`)
+			return true
+		}
+		return false
+	})
+	p := start(t, trusted(v)+planWrites, nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	got := c.code(`await Promise.all(['one', 'bad', 'three'].map(id => s.kill({id})))`, "", nil)
+	id := planIDs.FindString(got.text())
+	p.decidePlan(id, "approve", "0", "1", "2")
+	got = c.plan(id)
+	if text := got.text(); !strings.Contains(text, "1 done, 1 failed, 1 not sent") || !strings.Contains(text, "no such thing") || !slices.Equal(ids(v, "kill"), []string{"one", "bad"}) {
+		t.Errorf("%s %q", got.Raw, v.calls())
+	}
+	if again := c.resume(runID.FindString(got.Raw), "", nil); len(v.calls()) != 2 {
+		t.Errorf("resumed: %s", again.Raw)
+	}
+}
+
+// A direct call is a plan of one step; made again after the yes, it is sent once.
+func TestPlanOfADirectCall(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v)+planWrites, nil)
+	for i, mode := range []string{"", twoTools} {
+		c := p.client(legacy, mode, noCaps, nil)
+		kill := func(arg string) answer {
+			if mode == "" {
+				return c.call("s_kill", `{"id":"`+arg+`"}`, "", nil)
+			}
+			return c.call("portal_execute", `{"tool":"s_kill","arguments":{"id":"`+arg+`"}}`, "", nil)
+		}
+		arg := "x" + mode
+		first := kill(arg)
+		id := planIDs.FindString(first.text())
+		if id == "" || !strings.Contains(first.text(), "/plans/"+id) || len(v.calls()) != i {
+			t.Fatalf("%s", first.Raw)
+		}
+		if again := kill(arg); planIDs.FindString(again.text()) != id {
+			t.Errorf("the same call made another plan: %s", again.Raw)
+		}
+		p.decidePlan(id, "approve", "0")
+		got := kill(arg)
+		if mode != "" {
+			got = c.plan(id)
+		}
+		if !strings.Contains(got.text(), "ran kill") || len(v.calls()) != i+1 {
+			t.Errorf("%s %q", got.Raw, v.calls())
+		}
+		if third := kill(arg); strings.Contains(third.text(), "ran kill") || planIDs.FindString(third.text()) == id || len(v.calls()) != i+1 {
+			t.Errorf("once more: %s", third.Raw)
+		}
+	}
+}
+
+// Nobody but those whom the rules name decides on a plan, and nobody else's
+// plan can be applied or seen.
+func TestPlanIsDecidedByThoseNamed(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v)+"guard: {rules: [{name: four eyes, class: [destructive], action: plan, approvers: {users: [boss@example.com]}}, {name: own, tools: [look], action: plan}]}\n", nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	got := c.code(`await s.kill({id: 'a'})`, "", nil)
+	id := planIDs.FindString(got.text())
+	if !strings.Contains(got.text(), "boss@example.com") {
+		t.Errorf("the agent is not told whom to ask: %s", got.Raw)
+	}
+	_, body := p.get("/plans/" + id)
+	if strings.Contains(body, `name="decision"`) || !strings.Contains(body, "boss@example.com") {
+		t.Errorf("the user is offered a decision: %s", body)
+	}
+	own := planIDs.FindString(c.call("portal_execute", `{"tool":"s_look"}`, "", nil).text())
+	resp, body := p.submit("/plans/"+own, "/plans/"+id, "decision=approve&step=0")
+	if resp.StatusCode == http.StatusSeeOther {
+		t.Errorf("the user decided: %s", body)
+	}
+	if again := c.plan(id); len(v.calls()) != 0 {
+		t.Errorf("%s", again.Raw)
+	}
+	if other := c.plan("pl-" + strings.Repeat("A", 26)); !other.Result.IsError {
+		t.Errorf("%s", other.Raw)
+	}
+}
+
+// A read that asks again for what a step changes waits for the plan.
+func TestPlanReadsThatLookBackWait(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v)+planWrites, nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	got := c.code(`const list = await s.look({id: 'list'}); s.kill({id: 'a'}).catch(() => {}); await new Promise(r => setTimeout(r, 20)); const other = await s.look({id: 'b'}); const after = await s.look({id: 'a'}); return [list, other, after]`, "", nil)
+	id := planIDs.FindString(got.text())
+	if id == "" || !strings.Contains(got.text(), "looks again") || !slices.Equal(ids(v, "look"), []string{"list", "b"}) {
+		t.Fatalf("%s %q", got.Raw, v.calls())
+	}
+	p.decidePlan(id, "approve", "0")
+	got = c.plan(id)
+	if !slices.Equal(ids(v, "look"), []string{"list", "b", "a"}) || !slices.Equal(ids(v, "kill"), []string{"a"}) {
+		t.Errorf("%s %q", got.Raw, v.calls())
+	}
+}

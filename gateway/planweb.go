@@ -1,0 +1,122 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/mcp-portal/mcp-portal/gateway/pages"
+	"github.com/mcp-portal/mcp-portal/writeguard"
+)
+
+// seenPlan reads a plan that the person may see, or answers with why not.
+func (g *Gateway) seenPlan(w http.ResponseWriter, r *http.Request, v visitor) (*writeguard.Plan, *writeguard.Progress) {
+	plan, progress, err := g.plans.Get(r.Context(), chi.URLParam(r, "id"))
+	switch {
+	case err == nil && plan.MaySee(v.who):
+		return plan, progress
+	case err == nil || errors.Is(err, writeguard.ErrNotFound):
+		g.message(w, v, http.StatusNotFound, "No such plan", "This plan is not open for you: it may have expired, or belong to another account. You are signed in as "+v.who.Name+".")
+	default:
+		g.log.Warn("a plan could not be read", "error", err)
+		g.message(w, v, http.StatusServiceUnavailable, "Not available", "The store cannot be reached. Try again shortly; nothing was sent.")
+	}
+	return nil, nil
+}
+
+// planData is the page of a plan as the person sees it.
+func (g *Gateway) planData(v visitor, plan *writeguard.Plan, progress *writeguard.Progress) pages.PlanData {
+	d := pages.PlanData{Frame: g.frame(v.who, v.csrf), Plan: plan, Progress: progress, State: progress.State(g.now()), Foreign: !plan.OwnedBy(v.who), Action: "/plans/" + plan.ID}
+	for i, s := range plan.Steps {
+		row := pages.PlanStep{Index: i, Step: s, Progress: progress.Steps[i]}
+		if progress.Steps[i].State == writeguard.StepOpen {
+			if row.Mine = plan.MayDecide(v.who, i); !row.Mine {
+				row.Waits = plan.Who(i)
+				if s.From == "client" {
+					row.Waits = "an answer in the client that asks"
+				}
+			}
+		}
+		d.Steps = append(d.Steps, row)
+	}
+	return d
+}
+
+func (g *Gateway) planPage(w http.ResponseWriter, r *http.Request, v visitor) {
+	if plan, progress := g.seenPlan(w, r, v); plan != nil {
+		g.show(g.pages.Plan(w, g.planData(v, plan, progress)))
+	}
+}
+
+func (g *Gateway) planForm(w http.ResponseWriter, r *http.Request, v visitor) {
+	plan, progress := g.seenPlan(w, r, v)
+	if plan == nil {
+		return
+	}
+	ticked := map[int]bool{}
+	for _, s := range r.PostForm["step"] {
+		i, err := strconv.Atoi(s)
+		if err != nil || i < 0 || i >= len(plan.Steps) {
+			g.message(w, v, http.StatusBadRequest, "Not understood", "The form named a step that the plan does not have. Open the page again.")
+			return
+		}
+		ticked[i] = true
+	}
+	answer := writeguard.PlanAnswer{By: v.who, Via: writeguard.ViaWeb, Note: bounded(r.PostFormValue("note"), 500)}
+	decision := r.PostFormValue("decision")
+	for i := range plan.Steps {
+		if progress.Steps[i].State != writeguard.StepOpen || !plan.MayDecide(v.who, i) {
+			continue
+		}
+		switch {
+		case decision == "deny", decision == "approve" && !ticked[i]:
+			answer.Remove = append(answer.Remove, i)
+		case ticked[i] && (decision == "approve" || decision == "some"):
+			answer.Approve = append(answer.Approve, i)
+		}
+	}
+	problem := ""
+	switch {
+	case decision != "approve" && decision != "some" && decision != "deny":
+		g.message(w, v, http.StatusBadRequest, "Not understood", "The form had no decision. Open the page again.")
+		return
+	case decision == "approve" && len(answer.Approve) == 0:
+		problem = "Nothing was decided: no step is ticked. To send none of them, remove all."
+	case len(answer.Approve)+len(answer.Remove) == 0:
+		problem = "Nothing was decided: no step is ticked that waits for you."
+	default:
+		_, err := g.plans.Decide(r.Context(), plan.ID, answer)
+		switch {
+		case err == nil:
+			g.recordPlan(r.Context(), &request{who: v.who, client: "portal page"}, plan, "plan/decided", decidedStatus(answer), decidedNote(answer))
+			http.Redirect(w, r, "/plans/"+plan.ID, http.StatusSeeOther)
+			return
+		case errors.Is(err, writeguard.ErrClosed):
+			problem = "Nothing was decided: the plan was decided by somebody else meanwhile, or has expired. Look at it again."
+		case errors.Is(err, writeguard.ErrNotYours):
+			problem = "Nothing was decided: a step of the plan is not yours to answer."
+		default:
+			problem = "The decision could not be saved. Try again."
+			g.log.Warn("a decision could not be saved", "plan", plan.ID, "error", err)
+		}
+	}
+	if p, now, err := g.plans.Get(r.Context(), plan.ID); err == nil {
+		plan, progress = p, now
+	}
+	d := g.planData(v, plan, progress)
+	d.Problem = problem
+	g.show(g.pages.Plan(w, d))
+}
+
+func decidedStatus(a writeguard.PlanAnswer) string {
+	if len(a.Approve) > 0 {
+		return "approved"
+	}
+	return "denied"
+}
+
+func decidedNote(a writeguard.PlanAnswer) string {
+	return strconv.Itoa(len(a.Approve)) + " approved, " + strconv.Itoa(len(a.Remove)) + " removed"
+}
