@@ -141,13 +141,14 @@ func (g *Gateway) applyPlan(ctx context.Context, r *request, id string) (json.Ra
 	case writeguard.PlanExpired:
 		return toolError(fmt.Sprintf("Plan %s has expired: nothing of it was sent. Run the code again to make a new plan of what is there now.", plan.ID)), nil
 	case writeguard.PlanReady, writeguard.PlanApplying:
+		// Asked before this process counts as one that applies it.
+		if st == writeguard.PlanApplying && !g.applying.has(plan.ID) && g.appliedElsewhere(ctx, plan.ID) {
+			return toolError(fmt.Sprintf("Plan %s is being applied just now by another process of the portal. Call this tool again with only {\"plan\":%q} in a moment to get its report.", plan.ID, plan.ID)), nil
+		}
 		if !g.applying.begin(plan.ID) {
 			return toolError(fmt.Sprintf("Plan %s is being applied just now for another request. Call this tool again with only {\"plan\":%q} in a moment to get its report.", plan.ID, plan.ID)), nil
 		}
 		defer g.applying.end(plan.ID)
-		if st == writeguard.PlanApplying && g.appliedElsewhere(ctx, plan.ID) {
-			return toolError(fmt.Sprintf("Plan %s is being applied just now by another process of the portal. Call this tool again with only {\"plan\":%q} in a moment to get its report.", plan.ID, plan.ID)), nil
-		}
 		if progress, err = g.apply(ctx, r, plan); err != nil {
 			return toolError(fmt.Sprintf("Plan %s could not be applied to its end: %v. %sCall this tool again with only {\"plan\":%q} to go on; no step is sent twice.", plan.ID, err, g.stepsSentence(plan), plan.ID)), nil
 		}

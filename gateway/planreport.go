@@ -46,7 +46,7 @@ func (g *Gateway) afterPlan(ctx context.Context, r *request, plan *writeguard.Pl
 	}
 	if progress.State(g.now()) == writeguard.PlanStopped {
 		g.endPlanned(ctx, plan, progress)
-		return withReport(toolError("The plan stopped, and the code was not gone on with. Tell the user what was done; to do the rest, run the code again: it makes a new plan of what is there now."), plan, progress, report), nil
+		return withReport(toolError(firstLine(report)+" It stopped there, and the code was not gone on with. Tell the user what was done; to do the rest, run the code again: it makes a new plan of what is there now."), plan, progress, report), nil
 	}
 	x, err := g.goOnAfterPlan(ctx, r, plan, progress)
 	if err != nil {
@@ -81,10 +81,11 @@ func planReport(plan *writeguard.Plan, progress *writeguard.Progress) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Plan %s: %s: %s.", plan.ID, plural(len(plan.Steps), "step"), strings.Join(parts, ", "))
+	said, left := 0, 0
 	for i, s := range progress.Steps {
-		if i == 50 {
-			fmt.Fprintf(&b, "\nand %d more, all on the page of the plan", len(plan.Steps)-i)
-			break
+		if said++; said > reportedSteps && s.State != writeguard.StepFailed && s.State != writeguard.StepUnknown {
+			left++
+			continue
 		}
 		step := plan.Steps[i]
 		fmt.Fprintf(&b, "\n%d. %s on %s %s: %s", i+1, step.Tool, step.Server, bounded(string(step.Arguments), 120), s.State)
@@ -95,8 +96,20 @@ func planReport(plan *writeguard.Plan, progress *writeguard.Progress) string {
 			fmt.Fprintf(&b, " (%s)", bounded(why, 200))
 		}
 	}
+	if left > 0 {
+		fmt.Fprintf(&b, "\nand %d more: all are in structuredContent and on the page of the plan", left)
+	}
 	return b.String()
 }
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// reportedSteps is how many steps the text of a report names, besides those that
+// went wrong.
+const reportedSteps = 50
 
 // withReport puts the report of a plan before what came after it.
 func withReport(result json.RawMessage, plan *writeguard.Plan, progress *writeguard.Progress, report string) json.RawMessage {
@@ -111,14 +124,15 @@ func withReport(result json.RawMessage, plan *writeguard.Plan, progress *writegu
 	_ = json.Unmarshal(o.Get("content"), &content) // our own, a list
 	o = o.Set("content", wire.Encode(append(content, textBlock(report))))
 	type step struct {
-		Tool   string               `json:"tool"`
-		Server string               `json:"server"`
-		State  writeguard.StepState `json:"state"`
-		Error  string               `json:"error,omitempty"`
+		Tool      string               `json:"tool"`
+		Server    string               `json:"server"`
+		Arguments string               `json:"arguments"`
+		State     writeguard.StepState `json:"state"`
+		Error     string               `json:"error,omitempty"`
 	}
 	steps := []step{}
 	for i, s := range progress.Steps {
-		steps = append(steps, step{plan.Steps[i].Tool, plan.Steps[i].Server, s.State, s.Error})
+		steps = append(steps, step{plan.Steps[i].Tool, plan.Steps[i].Server, bounded(string(plan.Steps[i].Arguments), 200), s.State, s.Error})
 	}
 	said, err := wire.ParseObject(o.Get("structuredContent"))
 	if err != nil {
