@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -262,7 +263,12 @@ func TestCancellation(t *testing.T) {
 			}
 			<-ended
 			if era == upstreamtest.Legacy {
-				until(t, "the server is told, with its own id", func() bool { return strings.Join(up.Cancelled(), ",") == id })
+				until(t, "the server is told, with its own id", func() bool { return slices.Contains(up.Cancelled(), id) })
+				for _, told := range up.Cancelled() { // again and again, since it may be ahead of the call
+					if told != id {
+						t.Errorf("another call was cancelled: %s", told)
+					}
+				}
 			} else if len(up.Cancelled()) != 0 {
 				t.Error("2026-07-28 has no message for it")
 			}

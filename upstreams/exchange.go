@@ -27,34 +27,22 @@ func (c *streamable) do(ctx context.Context, x exchange) (json.RawMessage, error
 	}
 	defer c.finish(l)
 
-	defer func() {
-		// In 2025 giving up is a message; in 2026-07-28 closing the stream says it.
-		if l.watch.ctx.Err() != nil && l.sent.Load() && c.version != "" && !c.modern() {
-			c.cancelled(l)
-		}
-	}()
-	resp, err := c.post(l.watch.ctx, body, x.Method, x.Name, x.Header, &l.sent)
+	resp, err := c.open(l, body)
 	if err != nil {
 		return nil, c.peer.network(l.watch.ctx, x.Name, l.sent.Load(), err)
 	}
+	defer func() {
+		// In 2025 giving up is a message; in 2026-07-28 closing the stream says it.
+		if l.watch.ctx.Err() != nil && l.sent.Load() && c.saysCancelled() {
+			c.cancelled(l, nil, func() {})
+		}
+	}()
 	defer func() { resp.Body.Close() }()
 	l.watch.touch()
 	if resp.StatusCode/100 != 2 {
 		return c.refusedCall(l, body, resp)
 	}
 	return c.answer(l, &resp)
-}
-
-// cancelled tells a 2025 server that nobody waits for the call any more.
-func (c *streamable) cancelled(l *live) {
-	params := json.RawMessage(`{"requestId":` + l.id + `}`)
-	c.notices.Add(1)
-	go func() {
-		defer c.notices.Add(-1)
-		if err := c.send(context.WithoutCancel(c.life), wire.Message{Method: "notifications/cancelled", Params: params}); err != nil {
-			c.log.Debug("the cancellation did not reach the server", "error", err)
-		}
-	}()
 }
 
 // refusedCall makes the outcome of an HTTP status that is not 2xx.
@@ -84,7 +72,7 @@ func (c *streamable) refusedCall(l *live, body []byte, resp *http.Response) (jso
 	if m.Error != nil && (mine || unaddressed) && !auth && !nothingHere {
 		if m.Error.Code == wire.CodeHeaderMismatch && c.retryLiteral(call) {
 			l.sent.Store(false)
-			again, err := c.post(l.watch.ctx, body, call.Method, call.Name, call.Header, &l.sent)
+			again, err := c.post(l.watch.ctx, l.watch.ctx, body, call.Method, call.Name, call.Header, &l.sent)
 			if err != nil {
 				return nil, c.peer.network(l.watch.ctx, call.Name, l.sent.Load(), err)
 			}
@@ -208,6 +196,7 @@ func (c *streamable) event(l *live, data []byte) (res json.RawMessage, done bool
 	if err != nil {
 		return nil, true, c.peer.fail(l.x.Name, KindProtocol, true, err, "an event is not JSON-RPC: %v", err)
 	}
+	l.heard.Store(true)
 	for _, part := range parts {
 		m, err := wire.ParseMessage(part)
 		if err != nil {

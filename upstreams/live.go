@@ -32,6 +32,7 @@ type live struct {
 	token json.RawMessage // the caller's progress token; nil: asked for none
 	watch *watch
 	sent  atomic.Bool
+	heard atomic.Bool // the server has said something of it
 
 	unbind func() bool // from the session's end
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/mcp-portal/mcp-portal/wire"
 )
@@ -119,6 +120,10 @@ func (p *pipe) do(ctx context.Context, x exchange) (json.RawMessage, error) {
 			out.Tool, out.Sent = p.peer.clean(x.Name), sent
 			return nil, &out
 		}
+		var u *underWay
+		if errors.As(err, &u) {
+			p.cancelled(l, u.landed)
+		}
 		return nil, p.peer.network(l.watch.ctx, x.Name, sent, err)
 	}
 	for {
@@ -135,7 +140,7 @@ func (p *pipe) do(ctx context.Context, x exchange) (json.RawMessage, error) {
 		select {
 		case <-q.wake:
 		case <-l.watch.ctx.Done():
-			p.cancelled(l)
+			p.cancelled(l, nil)
 			return nil, p.peer.network(l.watch.ctx, x.Name, true, l.watch.ctx.Err())
 		}
 	}
@@ -153,22 +158,40 @@ func (p *pipe) ended(tool string, sent bool, err error) *CallError {
 }
 
 // cancelled tells the server that nobody waits any more. On a pipe it is a
-// message in both eras. initialize must not be cancelled.
-func (p *pipe) cancelled(l *live) {
+// message in both eras. initialize must not be cancelled. What cancels a call
+// that may be under way waits until it has landed, since a server ignores what
+// comes first; one that takes its time with that is told before and after.
+func (p *pipe) cancelled(l *live, landed <-chan struct{}) {
 	if l.x.Method == "initialize" {
 		return
+	}
+	line := wire.Message{Method: "notifications/cancelled", Params: json.RawMessage(`{"requestId":` + l.id + `}`)}.Bytes()
+	tell := func() {
+		ctx, cancel := context.WithTimeout(p.life, politeness)
+		defer cancel()
+		if _, err := p.write(ctx, line); err != nil {
+			p.log.Debug("the cancellation did not reach the server", "error", err)
+		}
 	}
 	p.notices.Add(1)
 	go func() {
 		defer p.notices.Add(-1)
-		ctx, cancel := context.WithTimeout(p.life, politeness)
-		defer cancel()
-		_, err := p.write(ctx, wire.Message{Method: "notifications/cancelled", Params: json.RawMessage(`{"requestId":` + l.id + `}`)}.Bytes())
-		if err != nil {
-			p.log.Debug("the cancellation did not reach the server", "error", err)
+		if landed != nil {
+			select {
+			case <-landed:
+			case <-time.After(landing):
+				tell()
+				<-landed
+			case <-p.life.Done():
+				return
+			}
 		}
+		tell()
 	}()
 }
+
+// landing is how long a cancellation waits for its call to have landed.
+const landing = 500 * time.Millisecond
 
 // reply answers a question of the server.
 func (p *pipe) reply(m wire.Message) {

@@ -77,24 +77,51 @@ func dialSSE(ctx context.Context, s *session, e *endpoint, rawURL string) (*pipe
 	return p, nil
 }
 
-// post sends one message; its answer comes on the stream.
+// post sends one message; its answer comes on the stream. When ctx ends after
+// the message may have left, its sending goes on, see underWay.
 func (c *sseStream) post(ctx context.Context, b []byte) (bool, error) {
 	var sent atomic.Bool
-	resp, err := c.poster.post(ctx, b, "", "", nil, &sent)
+	whole, hangUp := context.WithCancel(context.WithoutCancel(ctx))
+	landed := make(chan struct{})
+	var failed error
+	go func() {
+		defer close(landed)
+		defer hangUp()
+		failed = c.postWhole(whole, ctx, b, &sent)
+	}()
+	select {
+	case <-landed:
+		return sent.Load(), failed
+	case <-ctx.Done():
+	}
+	if !sent.Load() {
+		hangUp()
+		<-landed
+		if failed == nil || !sent.Load() {
+			return sent.Load(), failed
+		}
+	}
+	time.AfterFunc(politeness, hangUp)
+	return true, &underWay{ctx.Err(), landed}
+}
+
+func (c *sseStream) postWhole(ctx, wanted context.Context, b []byte, sent *atomic.Bool) error {
+	resp, err := c.poster.post(ctx, wanted, b, "", "", nil, sent)
 	if err != nil {
-		return sent.Load(), err
+		return err
 	}
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
 	if resp.StatusCode/100 == 2 {
-		return true, nil
+		return nil
 	}
 	e := c.refusal(resp, said, &Call{})
 	if resp.StatusCode == http.StatusNotFound {
 		e.Err = errGone
 		c.broken(e)
 	}
-	return e.Sent, e
+	sent.Store(e.Sent)
+	return e
 }
 
 func (c *sseStream) read(body io.ReadCloser, events *wire.EventReader) {

@@ -113,8 +113,10 @@ func childEnv(cfg config.Server) []string {
 	return out
 }
 
-// write sends one line. Callers take turns; a turn that ends inside a line
-// ends the session, since what follows could not be understood.
+// write sends one line. Callers take turns. A line that has begun is finished
+// also for a caller who has gone: what follows half of one could not be
+// understood, which would end the calls of others. A child that reads nothing
+// for long after that is ended.
 func (c *child) write(ctx context.Context, b []byte) (bool, error) {
 	select {
 	case c.writing <- struct{}{}:
@@ -137,7 +139,7 @@ func (c *child) write(ctx context.Context, b []byte) (bool, error) {
 	line = append(line, '\n')
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		_ = c.in.SetWriteDeadline(time.Now())
+		_ = c.in.SetWriteDeadline(time.Now().Add(politeness))
 		close(interrupted)
 	})
 	n, err := c.in.Write(line)

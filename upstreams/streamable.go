@@ -140,8 +140,9 @@ type onlyReader struct{ io.Reader }
 
 // post sends one message. sent is set while the whole of it may have reached
 // the server. A request that met a dead kept-alive connection and could not be
-// written to its end is put on a fresh one: half a request is none.
-func (c *streamable) post(ctx context.Context, body []byte, method, name string, extra http.Header, sent *atomic.Bool) (*http.Response, error) {
+// written to its end is put on a fresh one: half a request is none. Nothing is
+// tried again when wanted has ended; ctx is that of the HTTP request.
+func (c *streamable) post(ctx, wanted context.Context, body []byte, method, name string, extra http.Header, sent *atomic.Bool) (*http.Response, error) {
 	var renewed *logins.Credential
 	for try := 0; ; try++ {
 		r, err := c.newRequest(ctx, http.MethodPost, onlyReader{strings.NewReader(string(body))}, method, name)
@@ -186,6 +187,9 @@ func (c *streamable) post(ctx context.Context, body []byte, method, name string,
 			case next != nil && renewed == nil:
 				resp.Body.Close()
 				sent.Store(false) // refused unseen
+				if wanted.Err() != nil {
+					return nil, wanted.Err()
+				}
 				renewed = next
 				continue
 			}
@@ -194,7 +198,7 @@ func (c *streamable) post(ctx context.Context, body []byte, method, name string,
 		nothing := counter != nil && counter.written.Load() == before
 		if sent.Load() && (nothing || torn.Load() && !h2.Load()) {
 			sent.Store(false)
-			if reused && try == 0 && ctx.Err() == nil {
+			if reused && try == 0 && wanted.Err() == nil {
 				continue
 			}
 		}
@@ -208,7 +212,7 @@ func (c *streamable) send(ctx context.Context, m wire.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, politeness)
 	defer cancel()
 	var sent atomic.Bool
-	resp, err := c.post(ctx, m.Bytes(), m.Method, "", nil, &sent)
+	resp, err := c.post(ctx, ctx, m.Bytes(), m.Method, "", nil, &sent)
 	if err != nil {
 		return c.peer.network(ctx, m.Method, sent.Load(), err)
 	}

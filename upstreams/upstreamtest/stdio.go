@@ -22,7 +22,7 @@ const childVar = "UPSTREAMTEST_CHILD"
 //
 // Its tools: echo; pid; env (the environment's names); stderr {bytes}; sleep
 // {ms}; exit; progress {n}; big {bytes}; idfirst {bytes}; garbage; ask; add
-// (one more tool, announced).
+// (one more tool, announced); deaf {ms} (reads nothing for so long).
 type Child struct {
 	Modern       bool   // 2026-07-28; else 2025-11-25
 	Mute         bool   // never answers methods it does not know
@@ -97,7 +97,7 @@ func (c Child) run() int {
 		return c.runFull()
 	}
 	s := &childState{Child: c, asked: make(chan wire.Message, 1)}
-	for _, n := range []string{"echo", "pid", "env", "stderr", "sleep", "exit", "progress", "big", "idfirst", "garbage", "ask", "add"} {
+	for _, n := range []string{"echo", "pid", "env", "stderr", "sleep", "exit", "progress", "big", "idfirst", "garbage", "ask", "add", "deaf"} {
 		s.tools = append(s.tools, Tool(n))
 	}
 	r := bufio.NewReader(os.Stdin)
@@ -114,6 +114,10 @@ func (c Child) run() int {
 		switch {
 		case m.IsResponse():
 			s.asked <- m
+		case m.IsRequest() && m.Method == "tools/call" && (&Call{Params: m.Params}).Name() == "deaf":
+			s.handle(m)
+			ms, _ := strconv.Atoi(string((&Call{Params: m.Params}).Arguments().Get("ms")))
+			time.Sleep(time.Duration(ms) * time.Millisecond)
 		case m.IsRequest():
 			go s.handle(m)
 		}
