@@ -138,7 +138,7 @@ type Server struct {
 	Command  []string          `yaml:"command"`  // argv of a stdio server
 	Env      map[string]Secret `yaml:"env"`      // the child's environment besides PATH, HOME, LANG, TMPDIR
 	Dir      string            `yaml:"dir"`      // working directory
-	Sessions string            `yaml:"sessions"` // "user" (default): one upstream session per user; "shared": one for all
+	Sessions string            `yaml:"sessions"` // "session" (default): an upstream session for each session of each user; "user": one for all sessions of a user; "shared": one for all
 
 	ConnectTimeout time.Duration `yaml:"connect_timeout"` // default limits.connect_timeout
 	CallTimeout    time.Duration `yaml:"call_timeout"`    // idle deadline of a call, default limits.call_timeout

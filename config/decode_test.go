@@ -272,7 +272,7 @@ func TestDerivedValues(t *testing.T) {
 		t.Errorf("url %q, audience %q, user %q", c.URL, c.Auth.Audience, c.Auth.DevUser)
 	}
 	a, b := c.Servers["a"], c.Servers["b"]
-	if a.ID != "a" || a.Transport != "auto" || a.Sessions != "user" || a.ConnectTimeout != time.Second || a.CallTimeout != 3*time.Second || !a.IsEnabled() {
+	if a.ID != "a" || a.Transport != "auto" || a.Sessions != "session" || a.ConnectTimeout != time.Second || a.CallTimeout != 3*time.Second || !a.IsEnabled() {
 		t.Errorf("a: %+v", a)
 	}
 	if b.Transport != "stdio" || b.ConnectTimeout != 20*time.Second || b.IsEnabled() || b.Dir != filepath.Join(filepath.Dir(c.Path), "sub") {

@@ -69,7 +69,7 @@ func Defaults() *Config {
 
 // defaultServer is what each entry of servers starts from.
 func defaultServer() Server {
-	return Server{Transport: "auto", Sessions: "user", Auth: ServerAuth{Type: AuthNone, Catalog: "user", Resource: "auto", Subject: "access_token"}}
+	return Server{Transport: "auto", Sessions: "session", Auth: ServerAuth{Type: AuthNone, Catalog: "user", Resource: "auto", Subject: "access_token"}}
 }
 
 // derive fills what follows from other keys. It runs after validation, on a

@@ -56,7 +56,7 @@ func limits() map[string]limit {
 		"auth.clients.static[].consent":       {enum: []string{"always", "never"}},
 		"auth.workloads[].id":                 {pattern: tokenIDPattern, shape: "has a character that is not allowed or is longer than 64; use letters, digits, dots, dashes and underscores, like deploy-job"},
 		"servers.*.transport":                 {enum: []string{"auto", "streamable-http", "sse", "stdio"}},
-		"servers.*.sessions":                  {enum: []string{"user", "shared"}},
+		"servers.*.sessions":                  {enum: []string{"session", "user", "shared"}},
 		"servers.*.command":                   {empty: true},
 		"servers.*.env":                       {empty: true},
 		"servers.*.connect_timeout":           {shortest: time.Millisecond, longest: 10 * time.Minute},

@@ -204,3 +204,31 @@ func TestPairsUndeclaredQuestions(t *testing.T) {
 		}
 	})
 }
+
+// What a server asks reaches the session whose call caused it, also of several
+// sessions of one user with calls under way at once, however the server is
+// reached.
+func TestPairsQuestionsReachTheirSession(t *testing.T) {
+	eachPair(t, func(t *testing.T, p pair) {
+		var all sync.WaitGroup
+		for i := range 5 {
+			all.Go(func() {
+				caps := `{"elicitation":{}}`
+				if p.era == modern { // these differ by what they can be asked
+					caps = fmt.Sprintf(`{"elicitation":{},"vendor":{"n":%d}}`, i)
+				}
+				c := p.client(p.era, "", caps, nil)
+				mine := fmt.Sprintf("for %d?", i)
+				for range 5 {
+					ask := `{"method":"elicitation/create","params":{"message":"` + mine + `","requestedSchema":{"type":"object","properties":{}}}}`
+					a, asked := c.asks("tools/call", `"name":"`+p.id+`_ask","arguments":{"asks":[`+ask+`]}`,
+						func(string, json.RawMessage) string { return fmt.Sprintf(`{"action":"accept","content":{"n":%d}}`, i) })
+					if len(asked) != 1 || !strings.Contains(asked[0], mine) || !strings.Contains(a.text(), fmt.Sprintf(`"n":%d}`, i)) {
+						t.Errorf("client %d was asked %q, its server got %s", i, asked, a.Raw)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}

@@ -192,8 +192,8 @@ func (f *inflight) len() int {
 }
 
 // newest is the call that a message without an address belongs to: the newest
-// one. While calls of several users are in flight nobody can tell, and a guess
-// would show one user's question to another: then it is nil.
+// one. While calls of several users or sessions are in flight nobody can tell,
+// and a guess would show a question to whom it is not for: then it is nil.
 func (f *inflight) newest() *live {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -202,7 +202,7 @@ func (f *inflight) newest() *live {
 		if l.x.internal || l.x.Method == methodListen {
 			continue
 		}
-		if found != nil && found.x.User != l.x.User {
+		if found != nil && (found.x.User != l.x.User || found.x.Session != l.x.Session) {
 			return nil
 		}
 		found = l

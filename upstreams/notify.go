@@ -35,8 +35,8 @@ func (p *pipe) notice(ctx context.Context, m wire.Message) error {
 	return err
 }
 
-// sessionsOf lists the sessions that serve one portal session. A child process
-// serves all sessions of its user.
+// sessionsOf lists the sessions that serve one portal session, alone or with all
+// others of its user.
 func (p *pool) sessionsOf(user, session string) []conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -83,13 +83,9 @@ func newServer(cfg config.Server, opts *Options, changed func()) *server {
 		if info == nil {
 			info = opts.ClientInfo
 		}
-		session := c.Session
-		if len(cfg.Command) > 0 {
-			session = "" // a child serves all sessions of its user
-		}
 		notify := func(method string, params json.RawMessage) {
 			if opts.OnNotification != nil {
-				opts.OnNotification(cfg.ID, c.User, session, method, params)
+				opts.OnNotification(cfg.ID, c.User, s.sessionFor(c), method, params)
 			}
 		}
 		return s.find(ctx, func(t target) (conn, error) {
@@ -232,9 +228,9 @@ func (s *server) connFor(ctx context.Context, c *Call) (conn, func(), error) {
 		case st.State == Disabled:
 			return nil, nil, s.peer.fail(c.Name, KindConfig, false, nil, "the server is disabled in the configuration")
 		case s.personal() && c.User != "":
-			return s.acquireAs(ctx, c, "")
+			return s.acquireAs(ctx, c)
 		case route != nil && perUser && s.cfg.Sessions != "shared":
-			return s.acquireAs(ctx, c, route.transport)
+			return s.acquireAs(ctx, c)
 		case main != nil && main.why() == nil:
 			return main, func() {}, nil
 		case retired:
@@ -266,8 +262,10 @@ func (s *server) personal() bool { return s.cfg.Auth.PerUser() && s.opts.Credent
 
 // acquireAs gives the session of a user, begun with the login that authorizes
 // the user now.
-func (s *server) acquireAs(ctx context.Context, c *Call, transport string) (conn, func(), error) {
-	key := s.keyFor(c, transport)
+func (s *server) acquireAs(ctx context.Context, c *Call) (conn, func(), error) {
+	// Whoever shares a session was told of to the server once, with what its
+	// client can be asked: clients that differ in that do not share one.
+	key := slotKey{user: c.User, session: s.sessionFor(c), caps: string(c.sessionCapabilities())}
 	if s.cfg.Auth.Used() && s.opts.Credentials != nil {
 		cred, err := s.opts.Credentials.Current(ctx, s.cfg.ID, c.User)
 		if err != nil {
@@ -326,16 +324,20 @@ func trimServer(msg, id string) string {
 	return strings.TrimPrefix(msg, "server "+id+": ")
 }
 
-// keyFor is the key of the session that a call must use. A child process
-// serves all sessions of its user; elsewhere a session serves one portal
-// session. Either was told once what its client can be asked, so clients that
-// differ in that do not share one.
-func (s *server) keyFor(c *Call, transport string) slotKey {
-	k := slotKey{user: c.User, caps: string(c.sessionCapabilities())}
-	if transport != transportStdio {
-		k.session = c.Session
+// sessionFor is the portal session that the call's session with the server is
+// for, since the server may remember what happens in it. It is "", which stands
+// for all sessions of the user, where the admin says so, and with a child that
+// speaks 2026-07-28 and so knows no sessions.
+func (s *server) sessionFor(c *Call) string {
+	if s.cfg.Sessions == "user" {
+		return ""
 	}
-	return k
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.route != nil && s.route.transport == transportStdio && !s.route.legacy {
+		return ""
+	}
+	return c.Session
 }
 
 // enter counts a call in; false when this generation takes no more.

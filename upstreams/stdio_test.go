@@ -48,6 +48,85 @@ func TestChildPerUser(t *testing.T) {
 	}
 }
 
+// A server that remembers does so for one session of one user: over stdio each
+// has a process, which ends with it.
+func TestChildPerSession(t *testing.T) {
+	in := func(session, name string) *Call { c := tool(name, ""); c.Session = session; return c }
+	for _, tc := range []struct {
+		sessions string
+		modern   bool
+		apart    bool
+	}{{"", false, true}, {"session", false, true}, {"user", false, false}, {"", true, false}} { // 2026-07-28 knows no sessions
+		t.Run(fmt.Sprintf("%q modern=%v", tc.sessions, tc.modern), func(t *testing.T) {
+			spec := upstreamtest.Child{Modern: tc.modern}.Server(nil)
+			spec.Sessions = tc.sessions
+			r := start(t, one(spec), nil)
+			r.ready()
+			first, second := r.must(in("s1", "pid")), r.must(in("s2", "pid"))
+			if apart := first != second; apart != tc.apart {
+				t.Errorf("apart: %v, want %v", apart, tc.apart)
+			}
+			if r.must(in("s1", "pid")) != first {
+				t.Error("a session has several processes")
+			}
+			if r.must(as("bob", in("s1", "pid"))) == first {
+				t.Error("users share a process")
+			}
+			r.CloseSession("ann", "s1")
+			pid := first[strings.Index(first, `"text":"`)+8:]
+			pid = pid[:strings.Index(pid, `"`)]
+			if !tc.apart {
+				if r.must(in("s2", "pid")) != second || !alive(pid) {
+					t.Error("the end of one session ended the process of another")
+				}
+				return
+			}
+			until(t, "the process of an ended session is gone", func() bool { return !alive(pid) })
+			if r.must(in("s2", "pid")) != second {
+				t.Error("the end of one session ended the process of another")
+			}
+		})
+	}
+}
+
+// Where sessions share a process, a question that could be for either is for
+// neither.
+func TestQuestionInASharedChild(t *testing.T) {
+	spec := upstreamtest.Child{}.Server(nil)
+	spec.Sessions = "user"
+	r := start(t, one(spec), nil)
+	r.ready()
+	asking := tool("ask", "")
+	asking.Ask = answerElicitation
+	if got := r.must(asking); !strings.Contains(got, "accept") {
+		t.Errorf("one session alone: %s", got)
+	}
+	other := tool("sleep", `{"ms":2000}`)
+	other.Session = "s2"
+	other.Ask = func(context.Context, string, json.RawMessage) (json.RawMessage, *wire.Error) {
+		t.Error("a question reached another session")
+		return nil, wire.Errorf(wire.CodeInternal, "no")
+	}
+	u, _ := r.Get("up")
+	done := make(chan struct{})
+	go func() { defer close(done); _, _ = u.Do(deadline(t), other) }()
+	s := r.server("up")
+	until(t, "the call of the other session is under way", func() bool {
+		for _, c := range s.pool.sessionsOf("ann", "s2") {
+			if c.busy() > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	asking = tool("ask", "")
+	asking.Ask = answerElicitation
+	if got := r.must(asking); !strings.Contains(got, "cannot be tied to a call") {
+		t.Errorf("two sessions at once: %s", got)
+	}
+	<-done
+}
+
 func TestChildEnvironment(t *testing.T) {
 	t.Setenv("PORTAL_SECRET", "x")
 	r := start(t, one(upstreamtest.Child{}.Server(map[string]config.Secret{"MINE": "1"})), nil)
