@@ -11,40 +11,76 @@ import (
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
 
-// callSummary is what goes back of the calls to one tool.
-type callSummary struct {
-	Tool       string   `json:"tool"`
-	Calls      int      `json:"calls"`
-	OK         int      `json:"ok"`
+// maxCallRows is how many calls of a run are told one by one. Of more, each tool
+// has one row.
+const maxCallRows = 20
+
+// callRow is what goes back of one call, or of all calls to one tool.
+type callRow struct {
+	Tool string `json:"tool"`
+
+	Outcome string `json:"outcome,omitempty"` // of one: ok, failed, in_flight (outcome unknown), not_started, planned (not sent)
+	IDs     string `json:"ids,omitempty"`     // of what it made or changed
+	Error   string `json:"error,omitempty"`
+
+	Calls      int      `json:"calls,omitempty"` // of all: how many, and how they came out
+	OK         int      `json:"ok,omitempty"`
 	Failed     int      `json:"failed,omitempty"`
-	InFlight   int      `json:"in_flight,omitempty"` // sent, outcome unknown
+	InFlight   int      `json:"in_flight,omitempty"`
 	NotStarted int      `json:"not_started,omitempty"`
-	Planned    int      `json:"planned,omitempty"` // part of a plan, not sent
-	Millis     float64  `json:"ms"`
-	Bytes      int      `json:"bytes"`
+	Planned    int      `json:"planned,omitempty"`
 	Errors     []string `json:"errors,omitempty"`
+
+	Millis float64 `json:"ms"`
+	Bytes  int     `json:"bytes"`
 }
+
+// callRows lists the calls of a run in the order in which it made them.
+func callRows(calls []codemode.CallRecord, made []madeCall) []callRow {
+	if len(calls) > maxCallRows {
+		return summarize(calls)
+	}
+	out := make([]callRow, 0, len(calls))
+	for i, c := range calls {
+		r := callRow{Tool: c.Tool, Outcome: outcomeOf(c.Status), Error: bounded(c.Error, 160), Millis: tenths(c.Millis), Bytes: c.BytesOut}
+		if i < len(made) && made[i].Tool == c.Tool {
+			r.IDs = made[i].IDs
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func outcomeOf(status string) string {
+	switch status {
+	case "ok", inFlight, "not_started", planned:
+		return status
+	}
+	return "failed"
+}
+
+func tenths(ms float64) float64 { return float64(int(ms*10)) / 10 }
 
 // summarize groups calls by tool, in order of first use, with at most three
 // different error texts each.
-func summarize(calls []codemode.CallRecord) []callSummary {
-	var out []callSummary
+func summarize(calls []codemode.CallRecord) []callRow {
+	var out []callRow
 	at := map[string]int{}
 	for _, c := range calls {
 		i, ok := at[c.Tool]
 		if !ok {
 			i = len(out)
 			at[c.Tool] = i
-			out = append(out, callSummary{Tool: c.Tool})
+			out = append(out, callRow{Tool: c.Tool})
 		}
 		s := &out[i]
 		s.Calls++
 		s.Millis += c.Millis
 		s.Bytes += c.BytesOut
-		switch c.Status {
+		switch outcomeOf(c.Status) {
 		case "ok":
 			s.OK++
-		case "in_flight":
+		case inFlight:
 			s.InFlight++
 		case "not_started":
 			s.NotStarted++
@@ -58,38 +94,47 @@ func summarize(calls []codemode.CallRecord) []callSummary {
 		}
 	}
 	for i := range out {
-		out[i].Millis = float64(int(out[i].Millis*10)) / 10
+		out[i].Millis = tenths(out[i].Millis)
 	}
 	return out
 }
 
-// callsLine is the list of calls in a line of text.
-func callsLine(calls []callSummary) string {
-	var parts []string
-	for i, c := range calls {
-		if i == 20 {
-			parts = append(parts, fmt.Sprintf("and %d more tools", len(calls)-i))
+// callsText is the list of calls as text, a line for each row.
+func callsText(rows []callRow) string {
+	var lines []string
+	for i, r := range rows {
+		if i == maxCallRows {
+			lines = append(lines, fmt.Sprintf("and %d more tools", len(rows)-i))
 			break
 		}
-		p := fmt.Sprintf("%s ×%d", c.Tool, c.Calls)
-		if c.OK < c.Calls {
-			var how []string
-			for _, x := range []struct {
-				n    int
-				what string
-			}{{c.OK, "ok"}, {c.Failed, "failed"}, {c.InFlight, "in flight (outcome unknown)"}, {c.NotStarted, "not started"}, {c.Planned, "planned, not sent"}} {
-				if x.n > 0 {
-					how = append(how, fmt.Sprintf("%d %s", x.n, x.what))
-				}
-			}
-			p += ": " + strings.Join(how, ", ")
-			if len(c.Errors) > 0 {
-				p += " [" + strings.Join(c.Errors, "; ") + "]"
+		lines = append(lines, r.text())
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (r callRow) text() string {
+	var how []string
+	what := r.Tool
+	if r.Calls == 0 {
+		how = append(how, map[string]string{"ok": "ok", "failed": "failed", inFlight: "in flight (outcome unknown)", "not_started": "not started", planned: "planned, not sent"}[r.Outcome])
+		if r.Error != "" {
+			how[0] += " [" + r.Error + "]"
+		}
+	} else {
+		what += fmt.Sprintf(" ×%d", r.Calls)
+		for _, x := range []struct {
+			n    int
+			what string
+		}{{r.OK, "ok"}, {r.Failed, "failed"}, {r.InFlight, "in flight (outcome unknown)"}, {r.NotStarted, "not started"}, {r.Planned, "planned, not sent"}} {
+			if x.n > 0 {
+				how = append(how, fmt.Sprintf("%d %s", x.n, x.what))
 			}
 		}
-		parts = append(parts, fmt.Sprintf("%s, %.0f ms, %s", p, c.Millis, size(c.Bytes)))
+		if len(r.Errors) > 0 {
+			how[len(how)-1] += " [" + strings.Join(r.Errors, "; ") + "]"
+		}
 	}
-	return strings.Join(parts, "; ")
+	return fmt.Sprintf("%s: %s, %.0f ms, %s", what, strings.Join(how, ", "), r.Millis, size(r.Bytes))
 }
 
 func size(n int) string {

@@ -269,7 +269,9 @@ func (c *client) call(tool, arguments, more string, on func(question)) answer {
 	if more != "" {
 		params += "," + more
 	}
-	return c.do("tools/call", params, on)
+	a := c.do("tools/call", params, on)
+	c.p.isDeclared(tool, a)
+	return a
 }
 
 // code runs a script with portal_execute.

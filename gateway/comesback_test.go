@@ -87,21 +87,27 @@ func TestWhatARunDidIsTold(t *testing.T) {
 			}
 		}
 		got := c.code("await s.put({id: 'a'}); await s.look({id: 'big'}); return", "", nil)
-		check("nothing returned", got, `^undefined`, `changed: s_put → number 17, url https://t.example/17, big_id 9007199254740993`, `calls: s_put ×1, \d+ ms, \d+ B; s_look ×1, \d+ ms, 200 KB`)
+		check("nothing returned", got, `^undefined`, `changed: s_put → number 17, url https://t.example/17, big_id 9007199254740993`, `calls:\ns_put: ok, \d+ ms, \d+ B\ns_look: ok, \d+ ms, 200 KB`)
 		if strings.Contains(got.Raw, "tool text") {
 			t.Error("what a tool answered is in the answer")
 		}
-		if s := structuredOf(t, got); s.Status != "ok" || len(s.Calls) != 2 || s.Calls[1].Bytes < 200_000 || s.Calls[0].OK != 1 || !slices.Contains(s.Changed, "s_put → number 17, url https://t.example/17, big_id 9007199254740993") {
+		if s := structuredOf(t, got); s.Status != "ok" || len(s.Calls) != 2 || s.Calls[1].Bytes < 200_000 || s.Calls[0].Outcome != "ok" || s.Calls[0].IDs != "number 17, url https://t.example/17, big_id 9007199254740993" || s.Calls[1].IDs != "" || !slices.Contains(s.Changed, "s_put → number 17, url https://t.example/17, big_id 9007199254740993") {
 			t.Errorf("%+v", s)
 		}
 		got = c.code("const a = 1\nawait s.put({id: 'a'})\nawait s.look({id: 'refused'})", "", nil)
-		check("an error after a change", got, `^Error: quota exceeded \(line 3, column \d+ of your code\)`, `s_put \(ok, number 17`, `Do not run the code again unless the user wants it done twice`, `s_look ×1: 1 failed \[quota exceeded\]`)
-		if s := structuredOf(t, got); !got.Result.IsError || s.Status != "error" || s.Error.Kind != "exception" || s.Error.Name != "Error" || s.Calls[1].Failed != 1 {
+		check("an error after a change", got, `^Error: quota exceeded \(line 3, column \d+ of your code\)`, `s_put \(ok, number 17`, `Do not run the code again unless the user wants it done twice`, `s_look: failed \[quota exceeded\], \d+ ms`)
+		if s := structuredOf(t, got); !got.Result.IsError || s.Status != "error" || s.Error.Kind != "exception" || s.Error.Name != "Error" || s.Calls[1].Outcome != "failed" || s.Calls[1].Error != "quota exceeded" {
 			t.Errorf("%+v", s)
 		}
 		got = c.code("await s.put({id: 'a'}); await Promise.all([s.put({id: 'hang'}), s.look({id: 'x'}), s.look({id: 'y'})])", "", nil)
-		check("a limit with calls under way", got, `time limit of 3 s`, `s_put \((?:in_flight|outcome_unknown)\)`, `Do not run the code again`, `s_put ×2: 1 ok, 1 in flight \(outcome unknown\)`, `s_look ×2: 2 not started`)
-		if s := structuredOf(t, got); s.Error.Kind != "wall" || s.Calls[0].InFlight != 1 {
+		check("a limit with calls under way", got, `time limit of 3 s`, `s_put \((?:in_flight|outcome_unknown)\)`, `Do not run the code again`, `s_put: ok, \d+ ms, \d+ B\ns_put: in flight \(outcome unknown\)[^\n]*\ns_look: not started, [^\n]*\ns_look: not started`)
+		if s := structuredOf(t, got); s.Error.Kind != "wall" || len(s.Calls) != 4 || s.Calls[1].Outcome != "in_flight" || s.Calls[3].Outcome != "not_started" {
+			t.Errorf("%+v", s)
+		}
+		// Beyond a bound there is a row for each tool.
+		got = c.code("for (let i = 0; i < 20; i++) await s.put({id: 'a'}); await s.look({id: 'refused'}).catch(() => 0); return 1", "", nil)
+		check("many calls", got, `calls:\ns_put ×20: 20 ok, \d+ ms, \d+ (KB|B)\ns_look ×1: 1 failed \[quota exceeded\]`, `changed: (s_put → number 17[^;]*(; )?){20}`)
+		if s := structuredOf(t, got); len(s.Calls) != 2 || s.Calls[0].Calls != 20 || s.Calls[0].OK != 20 || s.Calls[1].Failed != 1 || len(s.Changed) != 20 {
 			t.Errorf("%+v", s)
 		}
 		check("only looked", c.code("await s.look({id: 'a'}); throw new Error('mine')", "", nil), `^Error: mine`)

@@ -24,6 +24,9 @@ func structuredOf(t *testing.T, got answer) (s struct {
 	Changed []string
 	Calls   []struct {
 		Tool       string
+		Outcome    string
+		IDs        string
+		Error      string
 		Calls, OK  int
 		Failed     int
 		InFlight   int `json:"in_flight"`

@@ -19,7 +19,7 @@ import (
 // console and calls in one short text; structuredContent has the same parts, as
 // resultSchema declares them.
 func (g *Gateway) outcomeResult(ctx context.Context, r *request, made []madeCall, out *codemode.Outcome) json.RawMessage {
-	calls := summarize(out.Calls)
+	calls := callRows(out.Calls, made)
 	o := wire.Object{}
 	var first string
 	var notes []string
@@ -51,7 +51,7 @@ func (g *Gateway) outcomeResult(ctx context.Context, r *request, made []madeCall
 	}
 	if len(calls) > 0 {
 		o = append(o, wire.Field{Key: "calls", Value: wire.Encode(calls)})
-		notes = append(notes, "calls: "+callsLine(calls))
+		notes = append(notes, "calls:\n"+callsText(calls))
 	}
 	if changed := changes(made); len(changed) > 0 {
 		o = append(o, wire.Field{Key: "changed", Value: wire.Encode(changed)})

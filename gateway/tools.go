@@ -77,14 +77,16 @@ const (
 		`"code":{"type":"string","description":"JavaScript. Statements; end with return."}},"required":["code"]}`
 
 	// resultSchema declares what comes back of code, be it a value, an error or
-	// a pause, and of one tool.
+	// a pause, and of one tool. Every byte of it counts against the 700 tokens of
+	// the definitions: docs/code-mode.md and TestAnswersAreWhatTheSchemaDeclares
+	// say what the members of the lists are.
 	resultSchema = `{"type":"object","properties":{` +
 		`"status":{"enum":["ok","error","paused"]},` +
 		`"value":{},` +
 		`"cut":{"type":"string"},` +
 		`"result":{"type":"string"},` +
-		`"error":{"type":"object","properties":{"kind":{"type":"string"},"name":{"type":"string"},"message":{"type":"string"},"line":{"type":"integer"},"column":{"type":"integer"}}},` +
-		`"logs":{},"calls":{},"changed":{},"approvals":{},` +
+		`"error":{"type":"object","properties":{"line":{"type":"integer"}},"required":["kind","message"]},` +
+		`"logs":{"type":"array"},"calls":{"type":"array"},"changed":{"type":"array"},"approvals":{"type":"array"},"sign_ins":{"type":"array"},` +
 		`"run":{"type":"string"},"next":{"type":"string"}},"required":["status"]}`
 
 	codeRules = "codemode.<name>(args) calls a tool and gives its result as a plain value (object, array or text); it throws on error. Await calls; run independent ones in parallel with Promise.all. " +
