@@ -39,7 +39,7 @@ func redactValue(v any) any {
 	case map[string]any:
 		for k, item := range x {
 			if secretName.MatchString(k) && item != nil {
-				x[k] = mask
+				x[k] = Mask
 				continue
 			}
 			x[k] = redactValue(item)

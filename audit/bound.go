@@ -18,7 +18,7 @@ const (
 func bound(e Event, arguments bool) Event {
 	for _, f := range []*string{
 		&e.ID, &e.User, &e.Client, &e.Session, &e.Mode, &e.Run, &e.Method, &e.Server,
-		&e.Class, &e.Decision, &e.Rule, &e.Approval, &e.Status,
+		&e.Class, &e.Source, &e.Decision, &e.Rule, &e.Approval, &e.Status,
 	} {
 		*f = cut(*f, maxName)
 	}

@@ -22,6 +22,7 @@ type Event struct {
 	Server     string          `json:"server"`             // server id
 	Capability string          `json:"capability"`         // original tool or prompt name, or resource URI
 	Class      string          `json:"class,omitempty"`    // read, write, destructive
+	Source     string          `json:"source,omitempty"`   // of the class: config, annotations, name, description, default
 	Taints     []string        `json:"taints,omitempty"`   // what the session had read before, where the decision depended on it
 	Labels     []string        `json:"labels,omitempty"`   // of the tool: private, untrusted, external
 	Decision   string          `json:"decision,omitempty"` // allow, deny, approve, plan

@@ -24,7 +24,7 @@ func FindSecrets(s string) [][]int {
 		if !slices.ContainsFunc(r.needs, func(w string) bool { return strings.Contains(lower, w) }) {
 			continue
 		}
-		kept, after, _ := strings.Cut(r.with, mask)
+		kept, after, _ := strings.Cut(r.with, Mask)
 		groups := strings.Count(kept, "${")
 		for _, m := range r.pattern.FindAllStringSubmatchIndex(s, -1) {
 			start, end := m[0], m[1]-len(after)

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// mask stands where a credential was.
-const mask = "[redacted]"
+// Mask stands where a credential was.
+const Mask = "[redacted]"
 
 // Redact masks what looks like a credential in a text that goes to a log, an
 // error or a page: authorization headers, bearer and basic values, tokens with
@@ -46,32 +46,32 @@ var secretHints = []string{"passw", "pwd", "passphrase", "secret", "token", "key
 
 var redactions = []redaction{
 	// A whole private key, also one that was cut off.
-	{[]string{"private key"}, regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`), mask},
+	{[]string{"private key"}, regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`), Mask},
 	// Headers that carry credentials, to the end of the line or quote.
-	{[]string{"authorization", "api-key", "auth-token", "private-token", "cookie", "session-id"}, regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-api-key|api-key|x-auth-token|x-goog-api-key|private-token|cookie|set-cookie|mcp-session-id)(\\?"?\s*[:=]\s*\\?"?)(\[[^\]\r\n]*\](?:[^"\r\n\]\\]|\\[^"])*|(?:[^"\r\n\]\\]|\\[^"])+)`), "${1}${2}" + mask},
+	{[]string{"authorization", "api-key", "auth-token", "private-token", "cookie", "session-id"}, regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-api-key|api-key|x-auth-token|x-goog-api-key|private-token|cookie|set-cookie|mcp-session-id)(\\?"?\s*[:=]\s*\\?"?)(\[[^\]\r\n]*\](?:[^"\r\n\]\\]|\\[^"])*|(?:[^"\r\n\]\\]|\\[^"])+)`), "${1}${2}" + Mask},
 	// Schemes outside a header line.
-	{[]string{"bearer", "basic", "dpop", "digest", "negotiate"}, regexp.MustCompile(`(?i)\b(bearer|basic|dpop|digest|negotiate)(\s+|%20|\+)("?)([A-Za-z0-9._~+/=-]{8,})`), "${1}${2}${3}" + mask},
+	{[]string{"bearer", "basic", "dpop", "digest", "negotiate"}, regexp.MustCompile(`(?i)\b(bearer|basic|dpop|digest|negotiate)(\s+|%20|\+)("?)([A-Za-z0-9._~+/=-]{8,})`), "${1}${2}${3}" + Mask},
 	// scheme://user:password@host, also with only a user, which may be a token.
-	{[]string{"://"}, regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#"'<>]*@`), "${1}" + mask + "@"},
+	{[]string{"://"}, regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#"'<>]*@`), "${1}" + Mask + "@"},
 	// JSON Web Tokens, signed or encrypted.
-	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]*){0,3}`), mask},
+	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]*){0,3}`), Mask},
 	// Tokens of well-known issuers by their prefix.
-	{[]string{"sk-", "sk_", "pk-", "pk_", "rk-", "rk_"}, regexp.MustCompile(`\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_])*[A-Za-z0-9_-]{12,}`), mask},
-	{[]string{"gh", "github_pat_"}, regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,})`), mask},
-	{[]string{"xox"}, regexp.MustCompile(`\bxox[a-z]-[A-Za-z0-9-]{8,}`), mask},
-	{[]string{"xapp-"}, regexp.MustCompile(`\bxapp-[A-Za-z0-9-]{8,}`), mask},
-	{[]string{"glpat-"}, regexp.MustCompile(`\bglpat-[A-Za-z0-9_-]{16,}`), mask},
-	{[]string{"npm_"}, regexp.MustCompile(`\bnpm_[A-Za-z0-9]{20,}`), mask},
-	{[]string{"aiza"}, regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`), mask},
-	{[]string{"ya29."}, regexp.MustCompile(`\bya29\.[A-Za-z0-9_-]{10,}`), mask},
-	{[]string{"akia", "asia"}, regexp.MustCompile(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`), mask},
-	{[]string{"hf_"}, regexp.MustCompile(`\bhf_[A-Za-z0-9]{20,}`), mask},
+	{[]string{"sk-", "sk_", "pk-", "pk_", "rk-", "rk_"}, regexp.MustCompile(`\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_])*[A-Za-z0-9_-]{12,}`), Mask},
+	{[]string{"gh", "github_pat_"}, regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,})`), Mask},
+	{[]string{"xox"}, regexp.MustCompile(`\bxox[a-z]-[A-Za-z0-9-]{8,}`), Mask},
+	{[]string{"xapp-"}, regexp.MustCompile(`\bxapp-[A-Za-z0-9-]{8,}`), Mask},
+	{[]string{"glpat-"}, regexp.MustCompile(`\bglpat-[A-Za-z0-9_-]{16,}`), Mask},
+	{[]string{"npm_"}, regexp.MustCompile(`\bnpm_[A-Za-z0-9]{20,}`), Mask},
+	{[]string{"aiza"}, regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`), Mask},
+	{[]string{"ya29."}, regexp.MustCompile(`\bya29\.[A-Za-z0-9_-]{10,}`), Mask},
+	{[]string{"akia", "asia"}, regexp.MustCompile(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b`), Mask},
+	{[]string{"hf_"}, regexp.MustCompile(`\bhf_[A-Za-z0-9]{20,}`), Mask},
 	// key=value, key: value, "key":"value", also with escaped quotes. Quoted
 	// values first, because they may contain what ends a bare one.
-	{secretHints, regexp.MustCompile(`(?i)\b(` + secretWord + `)(\\?["']?\s*[:=]\s*\\")((?:[^"\\]|\\[^"])+)`), "${1}${2}" + mask},
-	{secretHints, regexp.MustCompile(`(?i)\b(` + secretWord + `)(["']?\s*[:=]\s*")((?:[^"\\]|\\.)+)`), "${1}${2}" + mask},
-	{secretHints, regexp.MustCompile(`(?i)\b(` + secretWord + `)(["']?\s*[:=]\s*')([^']+)`), "${1}${2}" + mask},
-	{secretHints, regexp.MustCompile(`(?i)\b(` + secretWord + `)(["']?\s*(?:=|%3d|:)\s*)(\[redacted\]|(?:[^\s"'&,;\]}\\]|\\[^"\s])+)`), "${1}${2}" + mask},
+	{secretHints, regexp.MustCompile(`(?i)\b(` + secretWord + `)(\\?["']?\s*[:=]\s*\\")((?:[^"\\]|\\[^"])+)`), "${1}${2}" + Mask},
+	{secretHints, regexp.MustCompile(`(?i)\b(` + secretWord + `)(["']?\s*[:=]\s*")((?:[^"\\]|\\.)+)`), "${1}${2}" + Mask},
+	{secretHints, regexp.MustCompile(`(?i)\b(` + secretWord + `)(["']?\s*[:=]\s*')([^']+)`), "${1}${2}" + Mask},
+	{secretHints, regexp.MustCompile(`(?i)\b(` + secretWord + `)(["']?\s*(?:=|%3d|:)\s*)(\[redacted\]|(?:[^\s"'&,;\]}\\]|\\[^"\s])+)`), "${1}${2}" + Mask},
 }
 
 // cut bounds a text to n characters, marking that something is missing.

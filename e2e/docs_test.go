@@ -105,7 +105,7 @@ func TestStdioExamples(t *testing.T) {
 
 // --help of every command teaches: what it does and an example.
 func TestHelp(t *testing.T) {
-	for _, c := range []string{"", "serve", "check", "tools", "call", "demo", "stdio", "token", "key", "schema", "version"} {
+	for _, c := range []string{"", "serve", "check", "tools", "call", "demo", "stdio", "token", "key", "schema", "version", "guard", "guard explain", "guard suggest", "guard test", "guard replay"} {
 		args := append(strings.Fields(c), "--help")
 		out, err := exec.Command(binary, args...).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "Usage:") || !strings.Contains(string(out), "mcp-portal") {

@@ -27,7 +27,7 @@ func (g *Gateway) facts(ctx context.Context, p *passage, ev *audit.Event) func()
 // noteDecision puts what the guard says into the audit line, and into the log
 // what it would have done while it only observes.
 func (g *Gateway) noteDecision(p *passage, d writeguard.Decision, ev *audit.Event) {
-	ev.Class, ev.Decision, ev.Rule, ev.Labels = string(d.Class), string(d.Action), d.Rule, d.Labels.List()
+	ev.Class, ev.Source, ev.Decision, ev.Rule, ev.Labels = string(d.Class), d.Source, string(d.Action), d.Rule, d.Labels.List()
 	if d.Would == "" {
 		return
 	}

@@ -36,6 +36,7 @@ func (g *Gateway) web(r chi.Router) {
 	r.Post("/plans/{id}", g.form(g.planForm))
 	r.Get("/status", g.status)
 	g.connectRoutes(r)
+	g.guardRoutes(r)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		g.show(g.pages.Message(w, pages.MessageData{Frame: g.frame(nil, ""), Status: http.StatusNotFound, Title: "Not found", Text: "There is no page at this address."}))
 	})

@@ -28,6 +28,7 @@ type condition struct {
 	program cel.Program
 	args    bool // it looks at the arguments
 	run     bool // it looks at what happened before
+	taints  bool // of that, at what the session has read
 }
 
 // celEnv declares what a condition can look at. The names have dots, so that a
@@ -91,6 +92,7 @@ func compileCondition(text string) (*condition, error) {
 	c := &condition{text: text, program: program}
 	for _, ref := range ast.NativeRep().ReferenceMap() {
 		c.args = c.args || ref.Name == "args"
+		c.taints = c.taints || ref.Name == "run.taints"
 		c.run = c.run || strings.HasPrefix(ref.Name, "run.") && ref.Name != "run.id"
 	}
 	return c, nil
@@ -161,7 +163,11 @@ func (c *condition) holds(in *inputs) (bool, error) {
 		}
 	}
 	if c.run {
-		if _, err := in.before(); err != nil {
+		f, err := in.before()
+		if err == nil && c.taints && f.NoTaints {
+			err = fmt.Errorf("what the session has read is %w", errUnknown)
+		}
+		if err != nil {
 			return false, err
 		}
 	}

@@ -21,6 +21,9 @@
 //	policy.go     rules and presets, compiled; the decision
 //	known.go      what is worked out once per tool: its class, its rules
 //	arguments.go  arguments as conditions see them
+//	explain.go    why a decision is what it is
+//	suggest.go    a starting policy for a server
+//	replay.go     past decisions under another policy
 //	canonical.go  arguments in one form, so that two calls can be compared
 //	visible.go    text from others, with nothing hidden in it
 //	approvals.go  asking: one record per call, shared by all replicas

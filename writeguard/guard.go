@@ -61,6 +61,8 @@ type Facts struct {
 	Calls     int    // calls of the run before this one; 0 outside code
 	ToolCalls int    // of them, calls of this tool
 	Taints    Labels // what the session has read: Private, Untrusted
+	// NoTaints: what the session has read is not known.
+	NoTaints bool
 }
 
 // Classification is a class with its source, for people to check.

@@ -32,17 +32,23 @@ func (p *Policy) tool(c *Call) *knownTool {
 	if ok {
 		return t
 	}
-	t = &knownTool{class: Classify(*c, p.cfg)}
-	for i := range p.rules {
-		if r := &p.rules[i]; r.matchesTool(c, &t.class) {
-			t.rules = append(t.rules, r)
-		}
-	}
+	t = p.classed(c, Classify(*c, p.cfg))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.seen == nil || len(m.seen) >= knownMax {
 		m.seen = map[toolKey]*knownTool{}
 	}
 	m.seen[key] = t
+	return t
+}
+
+// classed is a tool of that class with the rules that can match it.
+func (p *Policy) classed(c *Call, k Classification) *knownTool {
+	t := &knownTool{class: k}
+	for i := range p.rules {
+		if r := &p.rules[i]; r.matchesTool(c, &k) {
+			t.rules = append(t.rules, r)
+		}
+	}
 	return t
 }

@@ -242,7 +242,11 @@ func (p *Policy) decide(c *Call, open func(r *rule, k Classification)) Decision 
 	case c.Mode != Direct && c.Mode != Code:
 		return unjudged(fmt.Sprintf("the call came by an unknown way (%q)", string(c.Mode)))
 	}
-	t := p.tool(c)
+	return p.decideAs(c, p.tool(c), open)
+}
+
+// decideAs judges a call of a tool that is known as t.
+func (p *Policy) decideAs(c *Call, t *knownTool, open func(r *rule, k Classification)) Decision {
 	d := Decision{Classification: t.class}
 	in := inputs{call: c, class: d.Classification}
 	for _, r := range t.rules {
@@ -302,14 +306,17 @@ func (t *Terms) over(in *inputs) string {
 // read private data and the text of strangers, and now sends something out.
 func (p *Policy) trifecta(in *inputs, d *Decision, listing bool) {
 	facts, err := in.before()
+	if err == nil && facts.NoTaints {
+		err = fmt.Errorf("what the session has read is %w", errUnknown)
+	}
 	switch {
 	case err != nil && listing && errors.Is(err, errUnknown):
 		return
 	case err != nil:
-		d.Action, d.Rule = Approve, "preset careful, data flow"
+		d.Action, d.Rule = Approve, carefulFlow
 		d.Reason = "what it sends leaves the company (" + d.ExternalWhy + "), and what this session has read before is not known"
 	case facts.Taints.Has(Private | Untrusted):
-		d.Action, d.Rule = Approve, "preset careful, data flow"
+		d.Action, d.Rule = Approve, carefulFlow
 		d.Reason = "what it sends leaves the company (" + d.ExternalWhy + "), and this session has read private data and text that strangers may have written"
 	}
 }
@@ -365,7 +372,10 @@ func (d Decision) sentence(c Call) string {
 		"tell the user, who can ask the portal's administrator for a rule.", tool, d.Class, d.Rule)
 }
 
-const failClosed = "fail closed"
+const (
+	failClosed  = "fail closed"
+	carefulFlow = "preset careful, data flow"
+)
 
 func unjudged(why string) Decision {
 	return Decision{

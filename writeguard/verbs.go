@@ -18,10 +18,10 @@ var destructiveVerbs = words(`
 // ambiguousVerbs say the same, but are nouns or adjectives as often. They
 // count only in a name without a reading verb: merge_branch, but not
 // get_merge_request. Running given code or commands is here too, because what
-// it does is not known before.
+// it does is not known before, and put, which replaces what is there.
 var ambiguousVerbs = words(`
 	archive ban block clear dismiss downgrade eval evaluate exec execute
-	format force kick merge override rebuild reject reset restore revert
+	format force kick merge override put rebuild reject reset restore revert
 	rollback rotate shell silence stop suspend transfer void`)
 
 // readingVerbs never loosen anything: they only tell a noun from a verb above.
@@ -34,6 +34,7 @@ var destructivePhrases = []string{
 	"cannot be undone", "can not be undone", "can't be undone",
 	"irreversibl", "permanently delete", "permanently remove",
 	"permanently erase", "permanently destroy", "destructive operation", "destructive action",
+	"execute a sql", "execute sql", "executes sql", "execute raw sql", "executes raw sql", "arbitrary sql", "arbitrary code",
 }
 
 // descriptionMax bounds how many bytes of a description are looked at: a

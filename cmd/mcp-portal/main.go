@@ -56,13 +56,14 @@ person before anything is changed.
   mcp-portal tools --config portal.yaml   what a user would see
   mcp-portal call dns_zones_list          call one tool
   mcp-portal stdio --url https://…/mcp    for clients that only start programs
+  mcp-portal guard explain dns_zones_list what the policy does with a tool, and why
 
 Agents connect to http://…/mcp?optimize_context=search_and_execute and see two
 tools; without the query they see all.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(serveCommand(), checkCommand(), demoCommand(), toolsCommand(), callCommand(), stdioCommand(), tokenCommand(), keyCommand(), schemaCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), checkCommand(), demoCommand(), toolsCommand(), callCommand(), stdioCommand(), guardCommand(), tokenCommand(), keyCommand(), schemaCommand(), versionCommand())
 	return cmd
 }
 
