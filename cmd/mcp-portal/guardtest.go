@@ -33,7 +33,7 @@ otherwise is printed as file:line: test: what was decided, and why.
       user: olga                 # default: a person in no group
       mode: [direct, code]       # default: direct
       run: {calls: 3, taints: [private]}
-      expect: allow              # allow, deny or approve
+      expect: allow              # allow, deny, approve or plan
       rule: operators-change-records   # these three are optional
       class: write
       reason: a part of the reason

@@ -52,7 +52,7 @@ type Test struct {
 	Mode        Modes          `yaml:"mode"`      // direct (default), code, or a list of both
 	Run         Run            `yaml:"run"`
 
-	Expect string `yaml:"expect"` // allow, deny, approve
+	Expect string `yaml:"expect"` // allow, deny, approve, plan
 	Rule   string `yaml:"rule"`   // that decides; empty: any
 	Class  string `yaml:"class"`  // of the tool; empty: any
 	Reason string `yaml:"reason"` // a part of it; empty: any
@@ -218,8 +218,8 @@ func (f *File) call(t Test, mode string, cfg *config.Config) (writeguard.Call, e
 	if t.Tool == "" {
 		return none, errors.New("tool is missing")
 	}
-	if !slices.Contains([]string{"allow", "deny", "approve"}, t.Expect) {
-		return none, fmt.Errorf("expect: %q is none of allow, deny, approve", t.Expect)
+	if !slices.Contains([]string{"allow", "deny", "approve", "plan"}, t.Expect) {
+		return none, fmt.Errorf("expect: %q is none of allow, deny, approve, plan", t.Expect)
 	}
 	if mode != string(writeguard.Direct) && mode != string(writeguard.Code) {
 		return none, fmt.Errorf("mode: %q is none of direct, code", mode)
