@@ -45,7 +45,14 @@ func chained(ctx context.Context, portal, upstream string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, "portal.yaml")
-	if err := os.WriteFile(path, []byte(conformanceConfig(upstream)), 0o600); err != nil {
+	scenario, about := os.Getenv("MCP_CONFORMANCE_SCENARIO"), os.Getenv("MCP_CONFORMANCE_CONTEXT")
+	config := conformanceConfig(upstream)
+	if signInScenario(scenario) {
+		if config, err = signInConfig(upstream, scenario, about); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, portal, "serve", "--config", path)
@@ -71,10 +78,13 @@ func chained(ctx context.Context, portal, upstream string) (err error) {
 			fmt.Fprintln(os.Stderr, sc.Text())
 		}
 	}()
+	if signInScenario(scenario) {
+		return signingIn(ctx, url, era(os.Getenv(chainEra)))
+	}
 	if err := awaitListed(ctx, url); err != nil {
 		return err
 	}
-	return drive(ctx, url, era(os.Getenv(chainEra)), os.Getenv("MCP_CONFORMANCE_SCENARIO"), os.Getenv("MCP_CONFORMANCE_CONTEXT"))
+	return drive(ctx, url, era(os.Getenv(chainEra)), scenario, about)
 }
 
 // drive does what the client of a scenario is meant to do.

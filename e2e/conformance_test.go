@@ -118,8 +118,8 @@ func compare(found, direct results, expected []expectedFailures) (problems []str
 }
 
 // The official conformance suite: the portal as a server before the SDK's
-// conformance server, and as the client of the suite's own servers, in both
-// eras of each side.
+// conformance server, as the client of the suite's own servers, in both eras
+// of each side, as an authorization server, and signing in at the suite's.
 func TestConformance(t *testing.T) {
 	expect := readExpectations(t)
 	var mu sync.Mutex
@@ -158,8 +158,24 @@ func TestConformance(t *testing.T) {
 				})
 			}
 		}
+		t.Run("authorization", func(t *testing.T) {
+			t.Parallel()
+			for revision, r := range runAuthorizationSuite(t) {
+				keep("authorization server "+string(revision), r)
+			}
+		})
 		for scenario, revisions := range suiteScenarios(t, "Client", "") {
 			if expect.leavesOut(scenario) {
+				continue
+			}
+			if signInScenario(scenario) {
+				// Who sits behind the portal makes no difference there.
+				for revision := range strings.SplitSeq(revisions, ",") {
+					t.Run("sign-in/"+revision+"/"+scenario, func(t *testing.T) {
+						t.Parallel()
+						keep("signing in at a server, "+revision, runClientScenario(t, scenario, legacy, era(revision)))
+					})
+				}
 				continue
 			}
 			for _, harness := range eras {

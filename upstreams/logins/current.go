@@ -148,6 +148,9 @@ func (l *Logins) wantsMore(ctx context.Context, s config.Server, own string, ch 
 
 // bury marks a login as of no use. It stays, so that its owner learns why.
 func (l *Logins) bury(ctx context.Context, s config.Server, own string, rec *record, why string) error {
+	l.mu.Lock()
+	delete(l.found, s.ID) // the next sign-in may be at another authorization server
+	l.mu.Unlock()
 	dead := *rec
 	dead.Dead, dead.Access, dead.Refresh = why, "", ""
 	key := recordKey(s.ID, own)

@@ -152,28 +152,35 @@ func (l *Logins) resourceMetadata(ctx context.Context, s config.Server, base *ur
 	return nil, errAbsent
 }
 
-// challengeOf asks the server without a token and reads the refusal.
+// challengeOf asks the server without a token and reads the refusal. Some
+// servers let anybody begin a session and refuse what is asked in it.
 func (l *Logins) challengeOf(ctx context.Context, s config.Server) (challenge, error) {
 	c, err := l.client(s, s.URL)
 	if err != nil {
 		return challenge{}, err
 	}
-	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + wire.Version20251125 + `","capabilities":{},"clientInfo":{"name":"mcp-portal","version":"1"}}}`
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, strings.NewReader(body))
+	const who = `{"name":"mcp-portal","version":"1"}`
+	resp, err := l.probe(ctx, c, s, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+wire.Version20251125+`","capabilities":{},"clientInfo":`+who+`}}`, nil)
 	if err != nil {
-		return challenge{}, errors.New("its url is not a URL")
+		return challenge{}, err
 	}
-	r.Header.Set("Content-Type", wire.TypeJSON)
-	r.Header.Set("Accept", wire.TypeJSON+", "+wire.TypeEventStream)
-	for k, v := range s.Headers {
-		r.Header.Set(k, v.Reveal()) // a gateway before it may want them
+	switch resp.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+	case http.StatusOK:
+		h := http.Header{wire.HeaderProtocolVersion: {wire.Version20251125}}
+		if id := resp.Header.Get(wire.HeaderSessionID); id != "" {
+			h.Set(wire.HeaderSessionID, id)
+			defer func() { _, _ = l.probe(context.WithoutCancel(ctx), c, s, http.MethodDelete, "", h) }() // it ends by itself otherwise
+		}
+		resp, err = l.probe(ctx, c, s, http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`, h)
+	default: // perhaps it is of 2026 only
+		h := http.Header{wire.HeaderProtocolVersion: {wire.Version20260728}, wire.HeaderMethod: {"tools/list"}}
+		resp, err = l.probe(ctx, c, s, http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{"_meta":{"`+wire.MetaProtocolVersion+`":"`+wire.Version20260728+`","`+
+			wire.MetaClientInfo+`":`+who+`,"`+wire.MetaClientCapabilities+`":{}}}}`, h)
 	}
-	resp, err := c.Do(r)
 	if err != nil {
-		return challenge{}, fmt.Errorf("asking it: %w", plain(err))
+		return challenge{}, err
 	}
-	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, 4096)
 	if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
 		return challenge{}, nil // whatever it is, the well-known places may help
 	}
@@ -182,6 +189,29 @@ func (l *Logins) challengeOf(ctx context.Context, s config.Server) (challenge, e
 	defer l.mu.Unlock()
 	l.asked[s.ID] = ch
 	return ch, nil
+}
+
+// probe sends one request without a token. The answer's body is read already.
+func (l *Logins) probe(ctx context.Context, c *http.Client, s config.Server, method, body string, h http.Header) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, s.URL, strings.NewReader(body))
+	if err != nil {
+		return nil, errors.New("its url is not a URL")
+	}
+	for k, v := range h {
+		r.Header[k] = v
+	}
+	r.Header.Set("Content-Type", wire.TypeJSON)
+	r.Header.Set("Accept", wire.TypeJSON+", "+wire.TypeEventStream)
+	for k, v := range s.Headers {
+		r.Header.Set(k, v.Reveal()) // a gateway before it may want them
+	}
+	resp, err := c.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("asking it: %w", plain(err))
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, 4096)
+	return resp, nil
 }
 
 // canonical is the identifier of a server that names none (MCP, "Canonical
