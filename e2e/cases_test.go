@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -352,5 +355,67 @@ func TestStreamHeadersAtOnce(t *testing.T) {
 	defer got.Body.Close()
 	if line, err := bufio.NewReader(got.Body).ReadString('\n'); err != nil || !strings.HasPrefix(line, ":") {
 		t.Errorf("first line %q %v, want a comment", line, err)
+	}
+}
+
+// A server whose list is not there in time is listed when it is, however late,
+// and every client is told; meanwhile the others are served.
+func TestB043_LateServerIsAnnounced(t *testing.T) {
+	late, quick := mcp.NewServer(&mcp.Implementation{Name: "late", Version: "1"}, nil), mcp.NewServer(&mcp.Implementation{Name: "quick", Version: "1"}, nil)
+	rawTool(late, "work", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return say("late") })
+	rawTool(quick, "work", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return say("quick") })
+	release, tries := make(chan struct{}), make(chan struct{}, 100)
+	h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return late }, nil)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if bytes.Contains(body, []byte(`"tools/list"`)) {
+			select {
+			case tries <- struct{}{}:
+			default:
+			}
+			select {
+			case <-release:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	p := startProcess(t, "serve", "--config", writeConfig(t, oneServer(sdkServer(t, quick))+"  late:\n    url: "+front.URL+"/mcp\n    call_timeout: 1s\n    connect_timeout: 1s\n    trust_annotations: true\n"))
+	p.waitServers(t, 1)
+	told := make(chan struct{}, 100)
+	var clients []*mcp.ClientSession
+	for _, e := range eras {
+		c := connect(t, p, e, "", &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { told <- struct{}{} }})
+		if got := strings.Join(names(t, c), " "); !strings.Contains(got, "up_work") || strings.Contains(got, "late_work") {
+			t.Errorf("era %s, before: %s", e, got)
+		}
+		clients = append(clients, c)
+	}
+	eventually(t, "all clients listen", func() error {
+		if n, _ := p.status(t)["streams"].(float64); int(n) != len(clients) {
+			return fmt.Errorf("%v streams are open", n)
+		}
+		return nil
+	})
+	for range 3 { // it has been given up before
+		soon(t, "the list is tried again", tries)
+	}
+	eventually(t, "the late server is seen as degraded", func() error {
+		if s := p.states(t)["late"]; s != "degraded" {
+			return fmt.Errorf("%s", s)
+		}
+		return nil
+	})
+	close(release)
+	for range clients {
+		soon(t, "a client is told", told)
+	}
+	for _, c := range clients {
+		if got := text(t, call(t, c, "late_work", nil)); got != "late" {
+			t.Errorf("the late tool: %s", got)
+		}
 	}
 }

@@ -250,6 +250,11 @@ func TestVanishedClientsLeaveNothing(t *testing.T) {
 	}
 	// Memory: what the last collection left, which calls that go well bring about.
 	s := connect(t, p, legacy, "", nil)
+	defer func() {
+		if h, err := holds(p); err == nil {
+			t.Logf("in the end: %+v", h)
+		}
+	}()
 	eventually(t, "memory is given back", func() error {
 		for range 20 {
 			if _, err := s.ListTools(t.Context(), nil); err != nil {

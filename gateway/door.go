@@ -64,7 +64,8 @@ type crossing struct {
 // callTool is the door for tools: guard, send, record. The tool has been
 // resolved from a view, which is the permit; it is checked once more here so
 // that no caller can hold a tool it may not see.
-func (g *Gateway) callTool(ctx context.Context, p *passage, t *registry.Tool, params wire.Object) (json.RawMessage, error) {
+func (g *Gateway) callTool(ctx context.Context, p *passage, t *registry.Tool, params wire.Object) (out json.RawMessage, err error) {
+	defer g.contain(t.Server, t.Name, &err)
 	args := params.Get("arguments")
 	if args == nil || string(args) == "null" {
 		args = json.RawMessage("{}")

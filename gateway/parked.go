@@ -111,6 +111,7 @@ func (pk *parking) begin(ctx context.Context, p *passage, x crossing,
 	go func() {
 		defer close(k.done)
 		defer k.cancel(nil)
+		defer pk.g.contain(x.server, x.name, &k.err)
 		k.result, k.err = do(k.ctx, k.notify, k.ask)
 	}()
 	return pk.attend(ctx, k, x, p.req.set.cfg.Guard.AskTimeout)

@@ -23,9 +23,16 @@ type feed struct {
 	t     *testing.T
 	close func()
 
-	mu  sync.Mutex
-	got []string
-	end bool
+	mu    sync.Mutex
+	got   []string
+	began bool // something came, a comment at least
+	end   bool
+}
+
+func (f *feed) opened() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.began
 }
 
 // feed opens the stream; filter is what a 2026-07-28 client asks for.
@@ -56,6 +63,9 @@ func (c *client) feed(filter string) *feed {
 		sc := bufio.NewScanner(resp.Body)
 		sc.Buffer(nil, 16<<20)
 		for sc.Scan() {
+			f.mu.Lock()
+			f.began = true
+			f.mu.Unlock()
 			if data, ok := strings.CutPrefix(sc.Text(), "data: "); ok {
 				f.mu.Lock()
 				f.got = append(f.got, data)

@@ -79,7 +79,8 @@ type negotiator interface {
 // handshake finds the era and greets the server: server/discover first, then
 // initialize. patience bounds the wait for an answer to server/discover, since
 // servers exist that never answer what they do not know. retry asks once more
-// when initialize is refused: a slow starter may have missed the first time.
+// when initialize is refused, which is done anyway when the refusal offers
+// 2026-07-28: a slow starter may have missed the first time.
 func handshake(ctx context.Context, c negotiator, t target, patience time.Duration, retry bool, info, caps json.RawMessage) (*hello, error) {
 	if !t.legacy {
 		h, err := discover(ctx, c, patience)
@@ -92,7 +93,7 @@ func handshake(ctx context.Context, c negotiator, t target, patience time.Durati
 		if v := commonLegacy(we); v != "" {
 			return initialize(ctx, c, v, info, caps)
 		}
-		if retry && !t.legacy {
+		if (retry || slices.Contains(supportedOf(we), wire.Version20260728)) && !t.legacy {
 			if h, derr := discover(ctx, c, patience); h != nil || derr != nil {
 				return h, derr
 			}

@@ -37,8 +37,14 @@ func (c *streamable) open(l *live, body []byte) (*http.Response, error) {
 	}
 	begun := make(chan outcome, 1)
 	go func() {
-		resp, err := c.post(ctx, l.watch.ctx, body, x.Method, x.Name, x.Header, &l.sent)
-		begun <- outcome{resp, err}
+		var o outcome
+		defer func() {
+			if v := recover(); v != nil { // here it would end the process
+				o.err = c.peer.fail(x.Name, KindProtocol, l.sent.Load(), nil, "an error inside the portal: %v", v)
+			}
+			begun <- o
+		}()
+		o.resp, o.err = c.post(ctx, l.watch.ctx, body, x.Method, x.Name, x.Header, &l.sent)
 	}()
 	select {
 	case o := <-begun:

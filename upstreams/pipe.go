@@ -207,8 +207,6 @@ func (p *pipe) reply(m wire.Message) {
 func (p *pipe) setVersion(v string) { p.version = v }
 
 func (p *pipe) initialized(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, politeness)
-	defer cancel()
 	_, err := p.write(ctx, wire.Message{Method: "notifications/initialized"}.Bytes())
 	return err
 }

@@ -211,6 +211,11 @@ func (c *streamable) post(ctx, wanted context.Context, body []byte, method, name
 func (c *streamable) send(ctx context.Context, m wire.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, politeness)
 	defer cancel()
+	return c.sendWithin(ctx, m)
+}
+
+// sendWithin is send as long as ctx allows.
+func (c *streamable) sendWithin(ctx context.Context, m wire.Message) error {
 	var sent atomic.Bool
 	resp, err := c.post(ctx, ctx, m.Bytes(), m.Method, "", nil, &sent)
 	if err != nil {
@@ -236,7 +241,7 @@ func (c *streamable) reply(m wire.Message) {
 
 // initialized opens the standalone stream of a 2025 session.
 func (c *streamable) initialized(ctx context.Context) error {
-	if err := c.send(ctx, wire.Message{Method: "notifications/initialized"}); err != nil {
+	if err := c.sendWithin(ctx, wire.Message{Method: "notifications/initialized"}); err != nil {
 		return err
 	}
 	if c.noGET.Load() {

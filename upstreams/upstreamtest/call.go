@@ -54,6 +54,12 @@ func (c *Call) Context() context.Context { return c.ctx }
 // call streams.
 func (c *Call) Result(raw string) { c.finish(`"result":` + raw) }
 
+// Begin answers initialize with the exact bytes, and a session.
+func (c *Call) Begin(raw string) {
+	c.s.begin(c)
+	c.Result(raw)
+}
+
 // Text answers a tool call with one text.
 func (c *Call) Text(s string) {
 	c.Result(`{"content":[{"type":"text","text":` + string(wire.Quote(s)) + `}]}`)

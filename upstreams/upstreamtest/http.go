@@ -429,15 +429,21 @@ func (s *Server) request(c *Call) {
 	c.Error(wire.CodeMethodNotFound, "unknown method "+c.Method, "")
 }
 
-func (s *Server) initialize(c *Call) {
-	if !s.opts.NoSession {
-		s.mu.Lock()
-		s.nextID++
-		id := "session-" + strconv.Itoa(s.nextID)
-		o, _ := wire.ParseObject(c.Params)
-		s.sessions[id] = &session{out: make(chan string, 1000), caps: o.Get("capabilities")}
-		s.mu.Unlock()
-		c.w.Header().Set(wire.HeaderSessionID, id)
+// begin makes a session, if there are any.
+func (s *Server) begin(c *Call) {
+	if s.opts.NoSession {
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextID++
+	id := "session-" + strconv.Itoa(s.nextID)
+	o, _ := wire.ParseObject(c.Params)
+	s.sessions[id] = &session{out: make(chan string, 1000), caps: o.Get("capabilities")}
+	c.w.Header().Set(wire.HeaderSessionID, id)
+}
+
+func (s *Server) initialize(c *Call) {
+	s.begin(c)
 	c.Result(`{"protocolVersion":"2025-11-25","capabilities":` + s.opts.Caps + `,"serverInfo":{"name":"fake","version":"1.0"},"instructions":"test"}`)
 }
