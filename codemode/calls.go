@@ -32,7 +32,6 @@ type callList struct {
 	ctx  context.Context
 
 	mu      sync.Mutex
-	known   map[string]bool // outward names the script may call
 	records []CallRecord
 	queue   []job
 	next    uint32 // last number of a call or query
@@ -51,16 +50,15 @@ type job struct {
 	name  string
 	args  json.RawMessage
 	known bool // it was asked before the run was continued, and its answer is not known
+
+	offered bool // the tool is one of the run's
 }
 
 func newCallList(e *execution, host Host) *callList {
-	c := &callList{e: e, host: host, known: make(map[string]bool, len(e.req.Tools)), idle: make(chan struct{}), tape: newTape(e)}
+	c := &callList{e: e, host: host, idle: make(chan struct{}), tape: newTape(e)}
 	c.alarms = newAlarms(func(n int) {
 		c.tape.answer(Event{Kind: EventAnswer, N: n, Data: json.RawMessage("null"), Time: time.Now().UnixMilli()})
 	})
-	for _, t := range e.req.Tools {
-		c.known[t.Outward] = true
-	}
 	return c
 }
 
@@ -108,7 +106,7 @@ func (c *callList) add(f proto.Frame) error {
 		if len(c.records) >= c.e.lim.MaxCalls {
 			return fmt.Errorf("%w: more than %d calls", proto.ErrProtocol, c.e.lim.MaxCalls)
 		}
-		j.index = len(c.records)
+		j.index, j.offered = len(c.records), c.e.w.offered.has(name)
 		c.records = append(c.records, CallRecord{Seq: j.index + 1, Tool: cutText(name, 200), Status: callNotStarted})
 	}
 	if answered {
@@ -218,7 +216,7 @@ func (c *callList) ask(j job) (json.RawMessage, error) {
 	if j.index < 0 {
 		return c.host.Query(c.ctx, j.name, j.args)
 	}
-	if !c.known[j.name] {
+	if !j.offered {
 		return nil, &HostError{Code: "unknown_tool", Message: fmt.Sprintf("there is no tool %.80q in this run", j.name)}
 	}
 	return c.host.Call(c.ctx, HostCall{Seq: j.index + 1, Question: j.n, Tool: j.name, Arguments: j.args, Known: j.known})

@@ -147,11 +147,15 @@ func (p *Pool) acquire(ctx context.Context, owner string) (*process, error) {
 		}
 		p.retireLocked(w)
 	}
-	for p.liveLocked() >= p.code.Load().MaxWorkers && p.evictLocked() {
+	// A start that nobody waits for yet is this caller's: another one, and an
+	// idle worker of somebody else ended for it, would be paid for by a start more.
+	if p.starting <= len(p.waiters) {
+		for p.liveLocked() >= p.code.Load().MaxWorkers && p.evictLocked() {
+		}
+		p.startLocked()
 	}
 	reply := make(chan spawned, 1)
 	p.waiters = append(p.waiters, reply)
-	p.startLocked()
 	p.mu.Unlock()
 	select {
 	case got := <-reply:

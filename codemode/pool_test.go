@@ -73,6 +73,25 @@ func TestReuseIsForTheSameOwnerWithAFreshRealm(t *testing.T) {
 	}
 }
 
+// A user whose worker has had its runs waits for the start that is under way:
+// nobody else's worker ends for it.
+func TestAWornOutWorkerCostsNobodyElseTheirs(t *testing.T) {
+	p := testPool(t, func(c *config.Code) { c.Workers, c.MaxWorkers = 1, 2 })
+	runAs(t, p, "bob", "1")
+	runAs(t, p, "ann", "1")
+	bobs := pidOf(t, p, "bob")
+	for range 3 {
+		p.mu.Lock()
+		p.owned["ann"][0].uses = maxUses - 1
+		p.mu.Unlock()
+		runAs(t, p, "ann", "1") // the last of that worker
+		runAs(t, p, "ann", "1")
+		if now := pidOf(t, p, "bob"); now != bobs {
+			t.Fatal("bob's idle worker was ended for ann")
+		}
+	}
+}
+
 // After any end that a limit, the kernel or a broken engine made, the worker is
 // gone; its owner's next run is on another.
 func TestNoWorkerIsUsedAfterALimit(t *testing.T) {

@@ -149,6 +149,8 @@ type execution struct {
 	start time.Time
 	cpu0  time.Duration
 
+	keepTools bool // the worker has them
+
 	over     atomic.Pointer[string] // limit that this side found exceeded
 	caught   atomic.Pointer[error]  // what the worker did that it must not
 	logs     []string
@@ -160,6 +162,7 @@ func newExecution(p *Pool, w *process, req Request, lim Limits, host Host, place
 	w.uses++
 	e := &execution{pool: p, w: w, req: req, lim: lim, id: uint32(w.uses), start: time.Now(), rest: newRest(place, req.Rests)}
 	e.cpu0, _ = cpuTime(w.cmd.Process.Pid)
+	e.keepTools = w.offer(req.Tools)
 	e.calls = newCallList(e, host)
 	return e
 }
@@ -182,8 +185,8 @@ func (e *execution) run(ctx context.Context) (*Outcome, bool) {
 	if msg.StartMillis == 0 {
 		msg.Seed, msg.StartMillis = rand.Uint64(), time.Now().UnixMilli()
 	}
-	for _, t := range e.req.Tools {
-		msg.Tools = append(msg.Tools, proto.Tool(t))
+	if msg.KeepTools = e.keepTools; !msg.KeepTools {
+		msg.Tools = e.w.offered.list
 	}
 	data, err := proto.EncodeRun(msg)
 	if err != nil {

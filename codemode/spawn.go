@@ -42,6 +42,7 @@ type process struct {
 
 	writing sync.Mutex
 	uses    int       // runs so far
+	offered *offered  // in its last run
 	owner   string    // "": never used
 	idle    time.Time // since when
 

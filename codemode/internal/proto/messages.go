@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"strings"
 )
 
 // Layer is one wall around a worker.
@@ -20,13 +19,12 @@ type ReadyMsg struct {
 	Layers []Layer `json:"layers"`
 }
 
-// Tool is a tool as the worker knows it; see codemode.Tool.
-type Tool struct{ Outward, Identifier, Server, Member string }
-
 // RunMsg is one run.
 type RunMsg struct {
 	Code  string `json:"-"`
-	Tools []Tool `json:"-"`
+	Tools Tools  `json:"-"`
+
+	KeepTools bool `json:"keep_tools,omitempty"` // they are those of the run before, and Tools is empty
 
 	CPUMillis  int `json:"cpu_ms"`
 	WallMillis int `json:"wall_ms"` // only named in messages: the gateway keeps the clock
@@ -42,31 +40,18 @@ type RunMsg struct {
 	StartMillis int64  `json:"start_ms"` // Unix milliseconds
 }
 
-// EncodeRun is the payload of a Run frame. Code and tools travel outside the
-// JSON: a list of thousands of tools would cost more to decode than the run.
+// EncodeRun is the payload of a Run frame.
 func EncodeRun(m *RunMsg) ([]byte, error) {
 	head, err := json.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode the limits of a run: %w", err)
 	}
-	n := 8 + len(head) + len(m.Code)
-	for _, t := range m.Tools {
-		n += len(t.Outward) + len(t.Identifier) + len(t.Server) + len(t.Member) + 4
-	}
-	b := make([]byte, 0, n)
+	b := make([]byte, 0, 8+len(head)+len(m.Code)+len(m.Tools))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(head)))
 	b = append(b, head...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(m.Code)))
 	b = append(b, m.Code...)
-	for _, t := range m.Tools {
-		for _, s := range [...]string{t.Outward, t.Identifier, t.Server, t.Member} {
-			if strings.IndexByte(s, 0) >= 0 {
-				return nil, fmt.Errorf("the name of tool %q holds a zero byte", t.Outward)
-			}
-			b = append(append(b, s...), 0)
-		}
-	}
-	return b, nil
+	return append(b, m.Tools...), nil
 }
 
 // DecodeRun is the reverse of EncodeRun.
@@ -95,18 +80,8 @@ func DecodeRun(b []byte) (*RunMsg, error) {
 	if err := json.Unmarshal(head, m); err != nil {
 		return nil, fmt.Errorf("%w: limits of the run: %v", ErrProtocol, err)
 	}
-	if len(b) == 0 {
-		return m, nil
-	}
-	names := strings.Split(string(b), "\x00")
-	if len(names)%4 != 1 {
-		return nil, fmt.Errorf("%w: the list of tools is incomplete", ErrProtocol)
-	}
-	m.Tools = make([]Tool, 0, len(names)/4)
-	for i := 0; i+4 < len(names); i += 4 {
-		m.Tools = append(m.Tools, Tool{names[i], names[i+1], names[i+2], names[i+3]})
-	}
-	return m, nil
+	m.Tools = Tools(b)
+	return m, m.Tools.check()
 }
 
 // TimerQuery is the name of the Query with which a script waits; its arguments

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -38,7 +39,6 @@ var helpers = []string{"call", "raw", "paginate", "tools", "search", "describe",
 
 // install puts the script's environment into the runtime.
 func (r *run) install() error {
-	r.names = newNames(r.msg.Tools)
 	if err := r.installTraps(); err != nil {
 		return err
 	}
@@ -131,8 +131,8 @@ func (r *run) paginate(call, describe func(goja.FunctionCall) goja.Value) func(g
 }
 
 func (r *run) identifiers() []string {
-	out := make([]string, 0, len(r.names.tools))
-	for _, t := range r.names.tools {
+	out := make([]string, 0, len(r.names.tools()))
+	for _, t := range r.names.tools() {
 		out = append(out, t.Identifier)
 	}
 	return out
@@ -142,19 +142,14 @@ func (r *run) server(name string) *goja.Object {
 	tools := r.names.servers[name]
 	made := map[string]goja.Value{}
 	members := func() []string {
-		out := make([]string, 0, len(tools))
-		for m := range tools {
-			out = append(out, m)
-		}
-		slices.Sort(out)
-		return out
+		return slices.Sorted(maps.Keys(tools.tools()))
 	}
 	return r.vm.NewDynamicObject(&namespace{
 		get: func(key string) goja.Value {
 			if v := made[key]; v != nil {
 				return v
 			}
-			t := tools[key]
+			t := tools.tools()[key]
 			if protocolNames[key] && (t == nil || key == "then") {
 				return nil
 			}
@@ -175,7 +170,7 @@ func (r *run) server(name string) *goja.Object {
 			made[key] = v
 			return v
 		},
-		has:  func(key string) bool { return tools[key] != nil && key != "then" },
+		has:  func(key string) bool { return tools.tools()[key] != nil && key != "then" },
 		keys: members,
 	})
 }
@@ -228,8 +223,8 @@ func (r *run) callByName(c goja.FunctionCall, raw bool) goja.Value {
 	name := c.Argument(0).String()
 	t := r.names.find(name)
 	if t == nil {
-		candidates := make([]string, 0, len(r.names.tools))
-		for _, t := range r.names.tools {
+		candidates := make([]string, 0, len(r.names.tools()))
+		for _, t := range r.names.tools() {
 			candidates = append(candidates, t.Outward)
 		}
 		return r.rejected("unknown_tool", r.unknownTool(fmt.Sprintf("%.80q", name), name, "", candidates))

@@ -206,15 +206,7 @@ func (r *run) finishProgram(prg *ast.Program, body *ast.BlockStatement, entry st
 
 // knows tells whether a name is one of the script's globals.
 func (r *run) knows(name string) bool {
-	if name == "codemode" || name == "console" {
-		return true
-	}
-	for _, t := range r.msg.Tools {
-		if t.Server == name {
-			return true
-		}
-	}
-	return false
+	return name == "codemode" || name == "console" || r.names.servers[name] != nil
 }
 
 func (r *run) compileError(err error) error {

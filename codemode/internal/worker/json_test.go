@@ -3,7 +3,9 @@ package worker
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math/big"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -51,6 +53,34 @@ func TestParseKeeps(t *testing.T) {
 		if got := write(t, vm, v); got != want {
 			t.Errorf("%s became %s, want %s", in, got, want)
 		}
+	}
+}
+
+// Rows repeat their strings; none is taken for another.
+func TestParseKeepsManyStrings(t *testing.T) {
+	vm := compilePrelude().newRuntime()
+	var rows []map[string]string
+	for i := range 3000 {
+		key := strings.Repeat(string(rune('a'+i%26)), 1+i%40)
+		rows = append(rows, map[string]string{key: fmt.Sprintf("%x", i*i), "name": strings.Repeat("é", i%20), fmt.Sprint(i % 97): key, "": ""})
+	}
+	in, err := json.Marshal(append(rows, rows...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := parseJSON(vm, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got any
+	if err := json.Unmarshal(in, &want); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(write(t, vm, v)), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Error("the rows changed on their way")
 	}
 }
 

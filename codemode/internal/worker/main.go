@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	"github.com/dop251/goja"
 	"golang.org/x/sys/unix"
 
 	"github.com/mcp-portal/mcp-portal/codemode/internal/confine"
@@ -30,6 +32,14 @@ const memoryBeside = 64 + 32
 // maxStack ends runaway native recursion in bytes of one Go stack.
 const maxStack = 64 << 20
 
+// gcPercent lets the heap of a small script, a few MB, grow by 8 MB before a
+// collection: with Go's 4 MB collecting would be a fifth of the work of a short
+// run. The memory limit sees to large ones.
+const gcPercent = 200
+
+// largeHeap is what a run may leave in bytes without its memory being given back.
+const largeHeap = 12 << 20
+
 // Args are the arguments after the command's name, made by the gateway.
 func Args(memoryMB int, cpuSeconds int) []string {
 	return []string{strconv.Itoa(memoryMB), strconv.Itoa(cpuSeconds)}
@@ -38,6 +48,7 @@ func Args(memoryMB int, cpuSeconds int) []string {
 type worker struct {
 	link    *link
 	prelude prelude
+	names   *names              // of the last run; the next one may have the same tools
 	current atomic.Pointer[run] // the run that orders of the gateway concern
 }
 
@@ -52,6 +63,7 @@ func Main(args []string) int {
 		return exitUsage
 	}
 	debug.SetMaxStack(maxStack)
+	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(int64(memoryMB) << 20)
 	time.Local = time.UTC
 	time.Sleep(time.Millisecond) // makes the runtime create its poller while it may still open descriptors
@@ -74,6 +86,10 @@ func Main(args []string) int {
 
 	w.prelude = compilePrelude()
 	w.warm()
+	vm := w.prelude.newRuntime()
+	// What warming up has used is there for the first run: fresh memory would
+	// cost it a fault for each page.
+	runtime.GC()
 	ready, err := json.Marshal(proto.ReadyMsg{Layers: layers})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "encode the first message:", err)
@@ -81,7 +97,7 @@ func Main(args []string) int {
 	}
 	w.link.put(proto.Ready, 0, ready)
 	w.link.flush()
-	return w.serve()
+	return w.serve(vm)
 }
 
 func parseArgs(args []string) (memoryMB, cpuSeconds int, err error) {
@@ -101,13 +117,14 @@ func parseArgs(args []string) (memoryMB, cpuSeconds int, err error) {
 // warm runs the paths that every script takes, so that tables and templates
 // which goja and esbuild make on first use exist before the first user waits.
 func (w *worker) warm() {
-	const ts = "const x: number = 1; for await (const y of []) console.log(`${y}`); class A { #p = 1 }; return x"
+	const ts = "const x: number = 1; for await (const y of []) console.log(`${y}`, s.t, codemode.s_t); class A { #p = 1 }; return x"
 	const js = "const r = await Promise.all([1, 2].map(async x => x)); const o = {}; for (const k of Object.keys({a: 1})) o[k] = (o[k] ?? 0) + 1;" +
-		"class A { #p = 1 }; try { null.x } catch (e) { o.e = String(e) } console.log(o);" +
+		"class A { #p = 1 }; try { null.x } catch (e) { o.e = String(e) } console.log(o, s.t, codemode.s_t);" +
 		"return {o, s: [3, 1].sort((a, b) => a - b).join(), m: /a(b)/.exec('ab')[0], d: new Date(0), t: [...new Map([[1, 2]])]}"
+	tools := proto.AppendTool(nil, proto.Tool{Outward: "s_t", Identifier: "s_t", Server: "s", Member: "t"})
 	for _, code := range []string{ts, js, js} {
 		r := newRun(&worker{link: newLink(-1), prelude: w.prelude}, 0, &proto.RunMsg{
-			Code: code, CPUMillis: 60_000, MemoryMB: 1 << 20, MaxCalls: 1, MaxArgs: 1 << 10, MaxLogs: 0, MaxValue: 1 << 10, MaxBlocks: 1 << 10,
+			Code: code, Tools: proto.Tools(tools), CPUMillis: 60_000, MemoryMB: 1 << 20, MaxCalls: 1, MaxArgs: 1 << 10, MaxLogs: 0, MaxValue: 1 << 10, MaxBlocks: 1 << 10,
 		}, w.prelude.newRuntime())
 		r.do()
 	}
@@ -126,8 +143,7 @@ func (w *worker) obey(why byte, id uint32) {
 	}
 }
 
-func (w *worker) serve() int {
-	vm := w.prelude.newRuntime()
+func (w *worker) serve(vm *goja.Runtime) int {
 	for {
 		f, err := w.link.read()
 		if err != nil {
@@ -149,5 +165,8 @@ func (w *worker) serve() int {
 		w.current.Store(nil)
 		r.finish(&d)
 		vm = w.prelude.newRuntime() // off the path of the next request
+		if heapBytes() > largeHeap {
+			debug.FreeOSMemory()
+		}
 	}
 }

@@ -7,47 +7,85 @@ import (
 	"github.com/mcp-portal/mcp-portal/codemode/internal/proto"
 )
 
-// names are the tools of a run in every spelling a script may use.
+// names are the tools of a run in every spelling a script may use. There can be
+// thousands, and a script uses three: what is looked up is spread out and
+// indexed only when it is looked up often enough.
 type names struct {
-	tools     []proto.Tool
-	outward   map[string]*proto.Tool
-	ident     map[string]*proto.Tool
-	servers   map[string]map[string]*proto.Tool
+	list      proto.Tools
+	servers   map[string]*serverNames
 	serverIDs []string // sorted
 
-	underscored map[string]string        // my_server of the server myServer
-	folded      map[string][]*proto.Tool // every spelling as fold makes it; made when first asked
+	underscored map[string]string // my_server of the server myServer
+
+	scans   int          // lookups without an index
+	all     []proto.Tool // made after a few lookups, like outward and ident
+	outward map[string]*proto.Tool
+	ident   map[string]*proto.Tool
+	folded  map[string][]*proto.Tool // every spelling as fold makes it; made when first asked
 }
 
-func newNames(tools []proto.Tool) names {
-	n := names{
-		tools:   tools,
-		outward: make(map[string]*proto.Tool, len(tools)),
-		ident:   make(map[string]*proto.Tool, len(tools)),
-		servers: map[string]map[string]*proto.Tool{},
+// serverNames are the tools of one server.
+type serverNames struct {
+	parts   []proto.Tools
+	members map[string]*proto.Tool // made when first asked
+}
 
-		underscored: map[string]string{},
+func (s *serverNames) tools() map[string]*proto.Tool {
+	if s == nil {
+		return nil
 	}
-	for i := range tools {
-		t := &tools[i]
-		n.outward[t.Outward] = t
-		n.ident[t.Identifier] = t
-		if t.Server == "" {
-			continue
-		}
-		m := n.servers[t.Server]
-		if m == nil {
-			m = map[string]*proto.Tool{}
-			n.servers[t.Server] = m
-			n.serverIDs = append(n.serverIDs, t.Server)
-			if id, _, ok := strings.Cut(t.Outward, "_"); ok && strings.Contains(id, "-") && fold(id) == fold(t.Server) {
-				n.underscored[t.Server] = strings.ReplaceAll(id, "-", "_")
+	if s.members == nil {
+		s.members = map[string]*proto.Tool{}
+		for _, p := range s.parts {
+			for t := range p.All() {
+				s.members[t.Member] = &t
 			}
 		}
-		m[t.Member] = t
 	}
+	return s.members
+}
+
+// scansMost is how often going through the list is cheaper than an index.
+const scansMost = 8
+
+func newNames(list proto.Tools) *names {
+	n := &names{list: list, servers: map[string]*serverNames{}, underscored: map[string]string{}}
+	var s *serverNames
+	last, from, at := "", 0, 0 // the part that is being gathered
+	gather := func() {
+		if s != nil && from < at {
+			s.parts = append(s.parts, list[from:at])
+		}
+		from = at
+	}
+	for t, part := range list.All() {
+		if t.Server != last {
+			gather()
+			if last, s = t.Server, n.servers[t.Server]; s == nil && t.Server != "" {
+				s = &serverNames{}
+				n.servers[t.Server] = s
+				n.serverIDs = append(n.serverIDs, t.Server)
+				if id, _, ok := strings.Cut(t.Outward, "_"); ok && strings.Contains(id, "-") && fold(id) == fold(t.Server) {
+					n.underscored[t.Server] = strings.ReplaceAll(id, "-", "_")
+				}
+			}
+		}
+		at += len(part)
+	}
+	gather()
 	slices.Sort(n.serverIDs)
 	return n
+}
+
+// tools are all of them, spread out.
+func (n *names) tools() []proto.Tool {
+	if n.all == nil {
+		n.all = []proto.Tool{}
+		for t := range n.list.All() {
+			n.all = append(n.all, t)
+		}
+	}
+	return n.all
 }
 
 // find resolves a name in any spelling: exactly, or else the one tool that
@@ -57,9 +95,10 @@ func (n *names) find(name string) *proto.Tool {
 		return t
 	}
 	if n.folded == nil {
-		n.folded = make(map[string][]*proto.Tool, len(n.tools))
-		for i := range n.tools {
-			t := &n.tools[i]
+		tools := n.tools()
+		n.folded = make(map[string][]*proto.Tool, len(tools))
+		for i := range tools {
+			t := &tools[i]
 			spellings := []string{fold(t.Outward), fold(t.Identifier), fold(t.Server + t.Member)}
 			slices.Sort(spellings)
 			for _, s := range slices.Compact(spellings) {
@@ -96,16 +135,42 @@ func (n *names) server(name string) string {
 // exact resolves an outward name, an identifier or "server.member".
 func (n *names) exact(name string) *proto.Tool {
 	name = strings.TrimPrefix(name, "codemode.")
-	if t := n.outward[name]; t != nil {
-		return t
-	}
-	if t := n.ident[name]; t != nil {
+	if t := n.listed(name); t != nil {
 		return t
 	}
 	if s, m, ok := strings.Cut(name, "."); ok {
-		return n.servers[s][m]
+		return n.servers[s].tools()[m]
 	}
 	return nil
+}
+
+// listed resolves an outward name, else an identifier.
+func (n *names) listed(name string) (found *proto.Tool) {
+	if n.outward == nil && n.scans < scansMost {
+		n.scans++
+		for t := range n.list.All() {
+			if t.Outward == name || found == nil && t.Identifier == name {
+				match := t
+				found = &match
+			}
+			if t.Outward == name {
+				break
+			}
+		}
+		return found
+	}
+	if n.outward == nil {
+		tools := n.tools()
+		n.outward, n.ident = make(map[string]*proto.Tool, len(tools)), make(map[string]*proto.Tool, len(tools))
+		for i := range tools {
+			t := &tools[i]
+			n.outward[t.Outward], n.ident[t.Identifier] = t, t
+		}
+	}
+	if t := n.outward[name]; t != nil {
+		return t
+	}
+	return n.ident[name]
 }
 
 // nearest returns up to three candidates that look like name, best first.

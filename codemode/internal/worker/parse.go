@@ -105,7 +105,7 @@ func (s *scanner) literal(word string) error {
 }
 
 // number consumes a number of the JSON grammar.
-func (s *scanner) number() (text string, integer bool, err error) {
+func (s *scanner) number() (text []byte, integer bool, err error) {
 	start := s.i
 	digits := func() bool {
 		from := s.i
@@ -120,14 +120,14 @@ func (s *scanner) number() (text string, integer bool, err error) {
 	if s.i < len(s.b) && s.b[s.i] == '0' {
 		s.i++
 	} else if !digits() {
-		return "", false, errJSON
+		return nil, false, errJSON
 	}
 	integer = true
 	if s.i < len(s.b) && s.b[s.i] == '.' {
 		s.i++
 		integer = false
 		if !digits() {
-			return "", false, errJSON
+			return nil, false, errJSON
 		}
 	}
 	if s.i < len(s.b) && (s.b[s.i] == 'e' || s.b[s.i] == 'E') {
@@ -137,10 +137,10 @@ func (s *scanner) number() (text string, integer bool, err error) {
 			s.i++
 		}
 		if !digits() {
-			return "", false, errJSON
+			return nil, false, errJSON
 		}
 	}
-	return string(s.b[start:s.i]), integer, nil
+	return s.b[start:s.i], integer, nil
 }
 
 // skip consumes one value without building it.
@@ -269,7 +269,58 @@ func parseJSON(vm *goja.Runtime, raw []byte) (goja.Value, error) {
 
 type jsonParser struct {
 	scanner
-	vm *goja.Runtime
+	vm    *goja.Runtime
+	items []any // of the arrays under way, the innermost at the end
+	seen  [256]seenString
+}
+
+// seenString is a string that was read and may come again: rows repeat their
+// names, and many of their values.
+type seenString struct {
+	text  string
+	value goja.Value // nil: it was only a name
+}
+
+// seenMost is the length in bytes from which repetition is unlikely.
+const seenMost = 32
+
+// text is p.string for what may repeat. The place is nil for what does not.
+func (p *jsonParser) text() (string, *seenString, error) {
+	raw, plain, err := p.stringRaw()
+	if err != nil {
+		return "", nil, err
+	}
+	if !plain {
+		var v string
+		if json.Unmarshal(raw, &v) != nil {
+			return "", nil, errJSON
+		}
+		return v, nil, nil
+	}
+	raw = raw[1 : len(raw)-1]
+	n := len(raw)
+	if n == 0 || n > seenMost {
+		return string(raw), nil, nil
+	}
+	place := &p.seen[uint8(n*31)^raw[0]*7^raw[n/2]*13^raw[n-1]*3]
+	if place.text != string(raw) {
+		*place = seenString{text: string(raw)}
+	}
+	return place.text, place, nil
+}
+
+func (p *jsonParser) stringValue() (goja.Value, error) {
+	text, place, err := p.text()
+	if err != nil {
+		return nil, err
+	}
+	if place == nil {
+		return p.vm.ToValue(text), nil
+	}
+	if place.value == nil {
+		place.value = p.vm.ToValue(text)
+	}
+	return place.value, nil
 }
 
 func (p *jsonParser) value() (goja.Value, error) {
@@ -279,8 +330,7 @@ func (p *jsonParser) value() (goja.Value, error) {
 	case '[':
 		return p.array()
 	case '"':
-		v, err := p.string()
-		return p.vm.ToValue(v), err
+		return p.stringValue()
 	case 't':
 		return p.vm.ToValue(true), p.literal("true")
 	case 'f':
@@ -302,7 +352,7 @@ func (p *jsonParser) object() (goja.Value, error) {
 		if !first && !p.eat(',') {
 			return nil, errJSON
 		}
-		name, err := p.string()
+		name, _, err := p.text()
 		if err != nil {
 			return nil, err
 		}
@@ -331,7 +381,7 @@ func (p *jsonParser) array() (goja.Value, error) {
 		return nil, errTooDeep
 	}
 	p.i++
-	var items []any
+	from := len(p.items)
 	for first := true; !p.eat(']'); first = false {
 		if !first && !p.eat(',') {
 			return nil, errJSON
@@ -340,17 +390,28 @@ func (p *jsonParser) array() (goja.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, v)
+		p.items = append(p.items, v)
 	}
 	p.depth--
-	return p.vm.NewArray(items...), nil
+	a := p.vm.NewArray(p.items[from:]...) // a copy
+	clear(p.items[from:])
+	p.items = p.items[:from]
+	return a, nil
 }
 
 func (p *jsonParser) numberValue() (goja.Value, error) {
-	text, integer, err := p.number()
+	raw, integer, err := p.number()
 	if err != nil {
 		return nil, err
 	}
+	if integer && len(raw) <= maxSafeDigits && raw[0] != '-' {
+		n := int64(0)
+		for _, c := range raw {
+			n = 10*n + int64(c-'0')
+		}
+		return p.vm.ToValue(n), nil
+	}
+	text := string(raw)
 	if integer && text != "-0" {
 		if len(text) <= maxSafeDigits {
 			n, err := strconv.ParseInt(text, 10, 64)

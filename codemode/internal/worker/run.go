@@ -36,7 +36,7 @@ type run struct {
 	lastLabel     string                         // of the last call that was answered
 	lastResult    goja.Value
 
-	names     names
+	names     *names
 	next      uint32 // last id given to a call or query
 	calls     int    // calls made, of MaxCalls
 	spent     bool   // a call or query was refused for want of budget
@@ -78,9 +78,13 @@ type pendingCall struct {
 func newRun(w *worker, id uint32, m *proto.RunMsg, vm *goja.Runtime) *run {
 	r := &run{
 		w: w, vm: vm, id: id, msg: m, cpu0: cpuNanos(), logLeft: m.MaxLogs, now: m.StartMillis,
-		errorClass: vm.Get("Error"), pending: map[uint32]*pendingCall{}, unhandled: map[*goja.Promise]struct{}{},
+		names: w.names, errorClass: vm.Get("Error"), pending: map[uint32]*pendingCall{}, unhandled: map[*goja.Promise]struct{}{},
 		timers: map[uint32]*timer{}, cleared: map[uint32]struct{}{}, awake: make(chan struct{}, 1),
 		promised: map[*goja.Object]string{}, absentTools: map[*goja.Object]func() string{},
+	}
+	if !m.KeepTools || r.names == nil {
+		r.names = newNames(m.Tools)
+		w.names = r.names
 	}
 	// Chance and time are given, so that the same answers lead to the same
 	// calls when the run is replayed.
