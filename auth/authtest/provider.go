@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -32,6 +33,12 @@ type Provider struct {
 type ProviderOptions struct {
 	Redirects       []string // redirect URIs of ClientID, e.g. http://127.0.0.1:8080/auth/callback
 	ConformIDTokens bool     // groups, name and email at userinfo only, not in ID tokens
+
+	// Documents makes it know clients by their metadata documents, not by
+	// registration. Elsewhere says where an origin is on this machine, for the
+	// documents that it fetches.
+	Documents bool
+	Elsewhere map[string]string
 }
 
 // StartProvider starts a provider for a portal with these redirect URIs. It
@@ -46,7 +53,7 @@ func StartProviderWith(t testing.TB, o ProviderOptions) *Provider {
 	t.Helper()
 	dir := providerDir(t)
 	install(t, dir)
-	settings, err := json.Marshal(map[string]any{"redirects": o.Redirects, "conform": o.ConformIDTokens})
+	settings, err := json.Marshal(map[string]any{"redirects": o.Redirects, "conform": o.ConformIDTokens, "cimd": o.Documents, "fetch": o.Elsewhere})
 	if err != nil {
 		t.Fatalf("starting the test IdP: %v", err)
 	}
@@ -89,6 +96,19 @@ func StartProviderWith(t testing.TB, o ProviderOptions) *Provider {
 		t.Fatalf("the test IdP was not ready in two minutes: %s", stderr.String())
 	}
 	return nil
+}
+
+// Withdraw ends all grants: no refresh token given out so far is good any more.
+func (p *Provider) Withdraw(t testing.TB) {
+	t.Helper()
+	resp, err := http.Post(p.Issuer+"/withdraw", "", nil)
+	if err != nil {
+		t.Fatalf("withdrawing grants of the test IdP: %v", err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("withdrawing grants of the test IdP: %s", resp.Status)
+	}
 }
 
 // Token signs user in with the public client and gives an access token for the

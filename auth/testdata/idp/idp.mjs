@@ -2,6 +2,9 @@
 // Settings come as JSON in the first argument:
 //   redirects: redirect URIs of the confidential client "portal"
 //   conform:   true keeps groups out of ID tokens (userinfo only)
+//   cimd:      true takes client metadata documents in place of registration
+//   fetch:     origins by origin: where documents are fetched from instead
+// POST /withdraw ends all grants: no refresh token is good after it.
 // Prints "idp ready <issuer>" once it serves, and ends when standard input does.
 import http from 'node:http';
 import crypto from 'node:crypto';
@@ -20,7 +23,15 @@ const issuer = `http://127.0.0.1:${server.address().port}`;
 
 const signing = crypto.generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({ format: 'jwk' });
 
+// Where the addresses of clients lead on this machine.
+const elsewhere = (url) => {
+  const u = new URL(url);
+  return settings.fetch?.[u.origin] ? settings.fetch[u.origin] + u.pathname : url;
+};
+
 const provider = new Provider(issuer, {
+  // Its own client would refuse addresses on this machine.
+  fetch: (url, { dispatcher, ...options }) => globalThis.fetch(elsewhere(url), options),
   jwks: { keys: [{ ...signing, kid: 'test-1', use: 'sig', alg: 'RS256' }] },
   cookies: { keys: [crypto.randomUUID()] },
   clients: [
@@ -54,7 +65,8 @@ const provider = new Provider(issuer, {
   interactions: { url: (_, interaction) => `/sign-in/${interaction.uid}` },
   features: {
     devInteractions: { enabled: false },
-    registration: { enabled: true },
+    registration: { enabled: settings.cimd !== true },
+    clientIdMetadataDocument: { enabled: settings.cimd === true, ack: 'draft-02' },
     revocation: { enabled: true },
     resourceIndicators: {
       enabled: true,
@@ -70,6 +82,19 @@ const provider = new Provider(issuer, {
     },
   },
   ttl: { AccessToken: 300, IdToken: 300, Interaction: 600, Session: 3600, Grant: 3600 },
+});
+
+const grants = new Set();
+provider.on('grant.success', (ctx) => grants.add(ctx.oidc.entities.Grant?.jti));
+provider.use(async (ctx, next) => {
+  if (ctx.path !== '/withdraw') return next();
+  for (const id of grants) {
+    if (!id) continue;
+    await provider.RefreshToken.revokeByGrantId(id);
+    await (await provider.Grant.find(id))?.destroy();
+  }
+  grants.clear();
+  ctx.body = 'done';
 });
 
 // One form stands for the whole sign-in: whoever is named is signed in and
