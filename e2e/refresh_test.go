@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -60,9 +61,15 @@ func TestB103_OneRefreshOnTwoReplicas(t *testing.T) {
 		// Each process has its own address, and a sign-in its own way back.
 		signInDev(t, a, a.base()+"/connect?server="+id)
 	}
-	a.waitServers(t, 2)
-	b.waitServers(t, 2)
 	session := func(p *process) *mcp.ClientSession { return connect(t, p, modern, "", nil) }
+	for _, p := range []*process{a, b} {
+		eventually(t, "both servers are listed", func() error {
+			if n := names(t, session(p)); !strings.Contains(fmt.Sprint(n), "lost_whoami") || !strings.Contains(fmt.Sprint(n), "heard_whoami") {
+				return fmt.Errorf("there are %v", n)
+			}
+			return nil
+		})
+	}
 	var sessions []*mcp.ClientSession
 	for i := range 10 {
 		sessions = append(sessions, session([]*process{a, b}[i%2]))
@@ -100,6 +107,9 @@ func TestB103_OneRefreshOnTwoReplicas(t *testing.T) {
 		}
 	}
 
+	// A token that is refused within seconds of its making is of no use, and
+	// another would not be better: let them grow older than that.
+	time.Sleep(6 * time.Second)
 	// The first refresh of each hangs until its replica is dead.
 	begun, dead := make(chan struct{}, 2), make(chan struct{})
 	for _, r := range []*logintest.Rig{lost, heard} {

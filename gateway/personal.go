@@ -52,6 +52,11 @@ func (p *personal) changed(c logins.Change) {
 		p.g.opt.Registry.DropFor(c.Server, c.User)
 		p.g.listeners.wake("")
 	}
+	cfg := p.g.settings().cfg
+	if s := cfg.Servers[c.Server]; c.Login != "" && s.Auth.PerUser() && s.Auth.Catalog == "shared" && !p.g.listedLately(c.Server, cfg.Catalog.Poll) {
+		// On every replica: whoever comes there next may be another user.
+		go p.begin(context.Background(), c.Server, c.User, true)
+	}
 }
 
 // snapshot is what there is for a principal, with what is theirs alone.
