@@ -3,8 +3,10 @@ package gateway
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
@@ -227,23 +229,49 @@ func (g *Gateway) loginRows(ctx context.Context, v visitor, s config.Server) (ro
 	return rows
 }
 
-// adminLogins are the servers whose login of the portal does not hold, for
-// admins to see on every page.
-func (g *Gateway) adminLogins(ctx context.Context, v visitor) (out []string) {
-	if g.opt.Logins == nil || v.who == nil || !g.mayAdmin(v) {
+// portalLogin is a login of the portal itself that is missing or over.
+type portalLogin struct {
+	Server string `json:"server"`
+	State  string `json:"state"` // "ended", or "missing" where nothing works without it
+	Reason string `json:"reason,omitempty"`
+	SignIn string `json:"sign_in"` // where an admin signs in
+}
+
+// portalLogins are the servers whose login of the portal does not hold.
+func (g *Gateway) portalLogins(ctx context.Context, set *settings) (out []portalLogin) {
+	if g.opt.Logins == nil {
 		return nil
 	}
-	for id, s := range v.set.cfg.Servers {
+	for _, id := range slices.Sorted(maps.Keys(set.cfg.Servers)) {
+		s := set.cfg.Servers[id]
 		if !s.IsEnabled() || !s.Auth.Interactive() {
 			continue
 		}
 		st, err := g.opt.Logins.State(ctx, id, "")
+		l := portalLogin{Server: id, Reason: st.Ended, SignIn: g.opt.Logins.Address("/connect?server=" + url.QueryEscape(id) + "&for=all")}
 		switch {
 		case err != nil || st.SignedIn:
 		case st.Ended != "":
-			out = append(out, "The portal's sign-in at "+id+" does not hold any more ("+st.Ended+"). Sign in again on the page of servers.")
+			l.State = "ended"
+			out = append(out, l)
 		case !s.Auth.PerUser():
-			out = append(out, "Nobody has signed the portal in at "+id+" yet, so it cannot be used. Sign in on the page of servers.")
+			l.State = "missing"
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// adminLogins are portalLogins for admins to see on every page.
+func (g *Gateway) adminLogins(ctx context.Context, v visitor) (out []string) {
+	if v.who == nil || !g.mayAdmin(v) {
+		return nil
+	}
+	for _, l := range g.portalLogins(ctx, v.set) {
+		if l.State == "ended" {
+			out = append(out, "The portal's sign-in at "+l.Server+" does not hold any more ("+l.Reason+"). Sign in again on the page of servers.")
+		} else {
+			out = append(out, "Nobody has signed the portal in at "+l.Server+" yet, so it cannot be used. Sign in on the page of servers.")
 		}
 	}
 	return out

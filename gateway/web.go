@@ -346,7 +346,7 @@ func (g *Gateway) status(w http.ResponseWriter, r *http.Request) {
 		"version": g.opt.Version, "started": g.started, "uptime_s": int(g.now().Sub(g.started) / time.Second),
 		"store": g.opt.Store.Status(), "audit": g.opt.Audit.Status(), "auth": g.opt.Auth.Status(),
 		"catalogue_cache": g.opt.Registry.Cache(), "sandbox": g.opt.Runner.Status(),
-		"servers": g.opt.Upstreams.Statuses(), "warnings": warnings, "tools": tools, "snapshot": snap.Version,
+		"servers": g.opt.Upstreams.Statuses(), "logins_wanted": g.portalLogins(r.Context(), set), "warnings": warnings, "tools": tools, "snapshot": snap.Version,
 		"guard":   g.guardStatus(set),
 		"process": readProcess(), "sessions": g.sessions.count(), "requests": g.calls.count(), "streams": g.listeners.count(), "runs": all, "runs_paused": paused,
 	}, "", "  ")

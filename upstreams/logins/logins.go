@@ -202,6 +202,9 @@ func (l *Logins) origin() string {
 	return "http://" + cfg.Listen
 }
 
+// Address is a path of the portal as people open it.
+func (l *Logins) Address(path string) string { return l.origin() + path }
+
 func (l *Logins) redirectURI() string { return l.origin() + CallbackPath }
 
 // hash shortens what may be long or hold any character for use in keys.

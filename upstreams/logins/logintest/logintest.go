@@ -123,6 +123,15 @@ func (r *Rig) Withdraw() {
 	r.set(func() { clear(r.access); clear(r.refresh) })
 }
 
+// WithdrawOf makes the tokens of one account invalid.
+func (r *Rig) WithdrawOf(account string) {
+	r.set(func() {
+		of := func(_ string, g grant) bool { return g.account == account }
+		maps.DeleteFunc(r.access, of)
+		maps.DeleteFunc(r.refresh, of)
+	})
+}
+
 // ForgetClients makes all registrations unknown.
 func (r *Rig) ForgetClients() { r.set(func() { clear(r.clients); clear(r.refresh) }) }
 
