@@ -133,7 +133,7 @@ func (p *loginPortal) client(t *testing.T, e era, query, token string, opt *mcp.
 	return s
 }
 
-var connectAddress = regexp.MustCompile(`https://portal\.test/connect/[A-Z2-7]+`)
+var testAddress = regexp.MustCompile(`https://portal\.test/connect/[A-Z2-7]+`)
 
 // Whoever has to sign in at a server in the middle of a call is asked where
 // they are, and the call goes on: with real authorization servers, each way in
@@ -153,7 +153,7 @@ func TestSignInAtServersEverywhere(t *testing.T) {
 		return &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}}},
 			ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				asked.Add(1)
-				if r.Params.Mode != "url" || connectAddress.FindString(r.Params.URL) != r.Params.URL {
+				if r.Params.Mode != "url" || testAddress.FindString(r.Params.URL) != r.Params.URL {
 					t.Errorf("asked %+v", r.Params)
 				}
 				if got := p.signIn(p.browser(t, "alice"), r.Params.URL); got.Status != 200 || !strings.Contains(got.Body, "Signed in") {
@@ -189,7 +189,7 @@ func TestSignInAtServersEverywhere(t *testing.T) {
 				plain := p.client(t, e, "", alice, nil)
 				server.withdraw(t)
 				got := call(t, plain, id+"_whoami", nil)
-				address := connectAddress.FindString(text(t, got))
+				address := testAddress.FindString(text(t, got))
 				if !got.IsError || address == "" {
 					t.Fatalf("no address: %s", text(t, got))
 				}
@@ -201,7 +201,7 @@ func TestSignInAtServersEverywhere(t *testing.T) {
 				paused := p.client(t, e, "optimize_context=search_and_execute", alice, nil)
 				server.withdraw(t)
 				got = call(t, paused, "portal_execute", tool)
-				address = connectAddress.FindString(text(t, got))
+				address = testAddress.FindString(text(t, got))
 				run := regexp.MustCompile(`run_[A-Z2-7]{26}`).FindString(text(t, got))
 				if address == "" || run == "" {
 					t.Fatalf("code does not wait: %s", text(t, got))
@@ -221,7 +221,7 @@ func TestSignInAtServersEverywhere(t *testing.T) {
 // foreignBrowser: an address, and the answer to it, belong to one user.
 func (p *loginPortal) foreignBrowser(t *testing.T) {
 	bob := p.client(t, modern, "", p.token(t, "bob"), nil)
-	address := connectAddress.FindString(text(t, call(t, bob, "dcr_whoami", nil)))
+	address := testAddress.FindString(text(t, call(t, bob, "dcr_whoami", nil)))
 	if address == "" {
 		t.Fatal("bob has not signed in there and is not asked to")
 	}
@@ -274,7 +274,7 @@ func (p *loginPortal) rotateKeys(t *testing.T, first, alice string) {
 		p.start(t, step.keys)
 		p.waitListed(t, alice, "given_whoami")
 		got := ask()
-		if ok := !got.IsError && text(t, got) == "account alice"; ok != step.ok || !step.ok && connectAddress.FindString(text(t, got)) == "" {
+		if ok := !got.IsError && text(t, got) == "account alice"; ok != step.ok || !step.ok && testAddress.FindString(text(t, got)) == "" {
 			t.Errorf("with the keys %s: %s", regexp.MustCompile(`:[^"]*`).ReplaceAllString(step.keys, ":…"), text(t, got))
 		}
 	}
