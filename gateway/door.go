@@ -44,6 +44,17 @@ type passage struct {
 	state     string
 	responses json.RawMessage
 	notify    func(method string, params json.RawMessage)
+	// screen, if not nil, puts the filters between a server's questions and
+	// the client.
+	screen func(asker) asker
+}
+
+// screened is an asker of a server's questions behind the filters.
+func (p *passage) screened(ask asker) asker {
+	if p.screen == nil || ask == nil {
+		return ask
+	}
+	return p.screen(ask)
 }
 
 // inCode reports whether nobody reads along who could answer a question of the
@@ -99,6 +110,9 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 	}
 	args, err := g.filterArguments(p, t.Server, t.Name, args, ev)
 	if err != nil {
+		return nil, err
+	}
+	if params, err = g.filterAnswers(p, t.Server, t.Name, params, ev); err != nil {
 		return nil, err
 	}
 	call := p.call(t, args)
@@ -286,13 +300,13 @@ func (g *Gateway) send(ctx context.Context, p *passage, x crossing) (json.RawMes
 	case p.req.modern && inRounds(x.method) && p.req.answersAny() && !wire.Modern(up.Status().Protocol):
 		c.Capabilities = p.req.caps
 		return g.parked.begin(ctx, p, x, func(ctx context.Context, notify func(string, json.RawMessage), ask asker) (json.RawMessage, error) {
-			c.Notify, c.Ask = taskTerms(c.User, x.server, notify, ask)
+			c.Notify, c.Ask = taskTerms(c.User, x.server, notify, p.screened(ask))
 			return do(ctx)
 		})
 	case p.req.modern:
 		c.Capabilities = p.req.caps
 	case p.ask != nil:
-		c.Ask, c.Capabilities = g.noting(x.server, p.req.sessionKey(), p.ask), p.req.caps
+		c.Ask, c.Capabilities = g.noting(x.server, p.req.sessionKey(), p.screened(p.ask)), p.req.caps
 	}
 	c.Notify, c.Ask = taskTerms(c.User, x.server, c.Notify, c.Ask)
 	result, err := do(ctx)

@@ -110,7 +110,7 @@ func (g *Gateway) answerAll(ctx context.Context, p *passage, requests json.RawMe
 		if m := o.String("method"); !p.req.mayBeAsked(m, params) {
 			return nil, wire.Errorf(wire.CodeInternal, "the server asked for %q, which this client does not answer", bounded(m, 60))
 		}
-		res, e := p.ask(ctx, o.String("method"), params)
+		res, e := p.screened(p.ask)(ctx, o.String("method"), params)
 		if e != nil {
 			return nil, e
 		}

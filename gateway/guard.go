@@ -56,6 +56,62 @@ func (g *Gateway) filterArguments(p *passage, server, tool string, args json.Raw
 	return f.Data, nil
 }
 
+// filterAnswers is filterArguments for what a 2026-07-28 client answers to a
+// server's questions in its retry. What a server asks in the middle of a call
+// is looked at where it is asked.
+func (g *Gateway) filterAnswers(p *passage, server, tool string, params wire.Object, ev *audit.Event) (wire.Object, error) {
+	policy := p.req.set.policy
+	if p.responses == nil || isParked(p.state) || !policy.Filters(writeguard.Arguments, server, tool) {
+		return params, nil
+	}
+	f := policy.Filter(writeguard.Arguments, server, tool, p.responses)
+	g.noteFiltered(f, ev)
+	if f.Blocked != "" {
+		ev.Decision, ev.Rule = string(writeguard.Deny), "filter"
+		return nil, &refusal{status: "denied", message: fmt.Sprintf("Refused: what was answered to %s on server %s may not be sent: %s. The answer was not sent. Leave it out, or ask the user.", ev.Capability, server, f.Blocked)}
+	}
+	p.responses = f.Data
+	return params.Set("inputResponses", f.Data), nil
+}
+
+// screenQuestions puts the filters between a server that asks in the middle of
+// a call and the client: the question is something that comes back, the answer
+// something that goes out.
+func (g *Gateway) screenQuestions(policy *writeguard.Policy, x crossing, tool string) func(asker) asker {
+	if !policy.Filters(writeguard.Results, x.server, tool) && !policy.Filters(writeguard.Arguments, x.server, tool) {
+		return nil
+	}
+	return func(ask asker) asker {
+		return func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, *wire.Error) {
+			seen := func(side writeguard.Side, data json.RawMessage, what string) (json.RawMessage, *wire.Error) {
+				if !policy.Filters(side, x.server, tool) {
+					return data, nil
+				}
+				f := policy.Filter(side, x.server, tool, data)
+				if len(f.Found) > 0 {
+					g.log.Info("a filter looked into a question of a server, or its answer", "server", x.server, "capability", x.name, "what", what, "found", f.Found, "only observed", f.Would)
+				}
+				if f.Blocked != "" {
+					return nil, wire.Errorf(wire.CodeInternal, "%s was withheld by the portal: %s", what, f.Blocked)
+				}
+				return f.Data, nil
+			}
+			if params == nil {
+				params = json.RawMessage("{}")
+			}
+			params, e := seen(writeguard.Results, params, "the question")
+			if e != nil {
+				return nil, e
+			}
+			res, e := ask(ctx, method, params)
+			if e != nil || res == nil {
+				return res, e
+			}
+			return seen(writeguard.Arguments, res, "the answer")
+		}
+	}
+}
+
 func (g *Gateway) noteFiltered(f writeguard.Filtered, ev *audit.Event) {
 	if len(f.Found) == 0 {
 		return
@@ -109,10 +165,11 @@ func (g *Gateway) release(ctx context.Context, p *passage, x crossing, labels wr
 		tool = writeguard.AnyTool
 	}
 	policy := p.req.set.policy
-	if !policy.Filters(writeguard.Results, x.server, tool) {
-		return g.exchange(ctx, p, x)
-	}
 	watched := *p
+	watched.screen = g.screenQuestions(policy, x, tool)
+	if !policy.Filters(writeguard.Results, x.server, tool) {
+		return g.exchange(ctx, &watched, x)
+	}
 	if p.notify != nil {
 		watched.notify = func(method string, params json.RawMessage) {
 			f := policy.Filter(writeguard.Results, x.server, tool, params)
