@@ -2,6 +2,7 @@ package auth
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/mcp-portal/mcp-portal/config"
 )
@@ -69,6 +70,16 @@ func (a *Access) CanTool(p *Principal, server, tool string) bool {
 		return false
 	}
 	return p.Tools == nil || slices.ContainsFunc(p.Tools, func(g string) bool { return config.MatchTool(g, server, tool) })
+}
+
+// CanContent reports whether the principal may use what a server offers beside
+// its tools: prompts, resources, completions. A service token that is limited
+// to some tools of a server may not.
+func (a *Access) CanContent(p *Principal, server string) bool {
+	return a.CanServer(p, server) && (p.Tools == nil || slices.ContainsFunc(p.Tools, func(g string) bool {
+		s, tool, ok := strings.Cut(g, "/")
+		return ok && tool == "*" && config.Match(s, server)
+	}))
 }
 
 // IsAdmin reports whether the principal is in one of the groups of

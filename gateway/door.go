@@ -322,7 +322,11 @@ func (g *Gateway) relay(ctx context.Context, p *passage, x crossing) (json.RawMe
 	start := g.now()
 	var result json.RawMessage
 	var err error
-	if p.req.view.off[x.server] || !p.req.set.access.CanServer(p.req.who, x.server) {
+	may := p.req.view.content
+	if strings.HasPrefix(x.method, "tasks/") {
+		may = p.req.view.shows // of a call that was let through
+	}
+	if !may(x.server) {
 		err = wire.Errorf(wire.CodeInvalidParams, "unknown: %s", bounded(x.name, 120))
 	} else {
 		result, err = g.relayRounds(ctx, p, x, &ev)
@@ -342,6 +346,15 @@ func (g *Gateway) relayRounds(ctx context.Context, p *passage, x crossing, ev *a
 	}
 	if x.params, err = wire.ParseObject(params); err != nil {
 		return nil, err
+	}
+	if !strings.HasPrefix(x.method, "tasks/") {
+		d, denied := p.req.set.policy.DeniesContent(p.call(&registry.Tool{Server: x.server}, nil))
+		if denied {
+			g.noteDecision(p, d, ev)
+		}
+		if d.Action == writeguard.Deny {
+			return nil, refusedBy(d)
+		}
 	}
 	if !inRounds(x.method) {
 		return g.release(ctx, p, x, p.labels(x.server), ev)
@@ -370,7 +383,7 @@ func (g *Gateway) watch(ctx context.Context, r *request, server string, w upstre
 		ready(resources, tasks, err)
 	}
 	up, ok := g.opt.Upstreams.Get(server)
-	if !ok || r.view.off[server] || !r.set.access.CanServer(r.who, server) {
+	if !ok || !r.view.shows(server) || len(w.Resources) > 0 && !r.view.content(server) {
 		w.Ready(nil, nil, wire.Errorf(wire.CodeInvalidParams, "unknown server %s", bounded(server, 60)))
 		return
 	}

@@ -330,7 +330,7 @@ func (g *Gateway) unknownTool(r *request, name string) *wire.Error {
 func (g *Gateway) promptsGet(ctx context.Context, r *request) (json.RawMessage, *wire.Error) {
 	name := r.params.String("name")
 	p := r.view.snap.Prompt(name)
-	if p == nil || !r.view.shows(p.Server) {
+	if p == nil || !r.view.content(p.Server) {
 		g.recordRefused(ctx, r, "prompts/get", name)
 		return nil, wire.Errorf(wire.CodeInvalidParams, "unknown prompt %q: list the prompts again", bounded(name, 100))
 	}
@@ -367,7 +367,7 @@ func (g *Gateway) complete(ctx context.Context, r *request) (json.RawMessage, *w
 	switch ref.String("type") {
 	case "ref/prompt":
 		p := r.view.snap.Prompt(ref.String("name"))
-		if p == nil || !r.view.shows(p.Server) {
+		if p == nil || !r.view.content(p.Server) {
 			return nil, wire.Errorf(wire.CodeInvalidParams, "unknown prompt %q", bounded(ref.String("name"), 100))
 		}
 		params := forwardParams(r.params, "", "").Set("ref", ref.SetString("name", p.Name).Bytes())
@@ -393,6 +393,12 @@ func (g *Gateway) relayed(ctx context.Context, r *request, x crossing) (json.Raw
 		return nil, e
 	}
 	return nil, wire.Errorf(wire.CodeInternal, "%s", g.errorText(err))
+}
+
+// content reports whether the caller sees the prompts and resources of a
+// server.
+func (v *view) content(server string) bool {
+	return !v.off[server] && v.set.access.CanContent(v.who, server)
 }
 
 // shows reports whether the caller sees anything of a server.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sort"
 	"strings"
 
@@ -94,9 +95,14 @@ func (v *view) connecting(outward string) string {
 	return ""
 }
 
+// contents lists the servers whose prompts and resources the caller sees.
+func (v *view) contents() []*registry.Server {
+	return slices.DeleteFunc(v.servers(), func(s *registry.Server) bool { return !v.content(s.ID) })
+}
+
 func (v *view) prompts() []json.RawMessage {
 	var out []json.RawMessage
-	for _, s := range v.servers() {
+	for _, s := range v.contents() {
 		for _, p := range s.Prompts {
 			out = append(out, p.Outer)
 		}
@@ -106,7 +112,7 @@ func (v *view) prompts() []json.RawMessage {
 
 func (v *view) resources() []json.RawMessage {
 	var out []json.RawMessage
-	for _, s := range v.servers() {
+	for _, s := range v.contents() {
 		for _, r := range s.Resources {
 			out = append(out, r.Outer)
 		}
@@ -116,7 +122,7 @@ func (v *view) resources() []json.RawMessage {
 
 func (v *view) templates() []json.RawMessage {
 	var out []json.RawMessage
-	for _, s := range v.servers() {
+	for _, s := range v.contents() {
 		for _, t := range s.Templates {
 			out = append(out, t.Outer)
 		}
@@ -128,7 +134,7 @@ func (v *view) templates() []json.RawMessage {
 // knows it.
 func (v *view) resource(uri string) (server, own string, ok bool) {
 	for _, t := range v.snap.Targets(uri) {
-		if v.shows(t.Server) {
+		if v.content(t.Server) {
 			return t.Server, t.URI, true
 		}
 	}
@@ -138,7 +144,7 @@ func (v *view) resource(uri string) (server, own string, ok bool) {
 // templateRef finds the owner of a resource template or resource that a
 // completion names by its outward URI.
 func (v *view) templateRef(uri string) (server, own string, ok bool) {
-	for _, s := range v.servers() {
+	for _, s := range v.contents() {
 		for _, t := range s.Templates {
 			if t.Outward == uri {
 				return s.ID, t.URITemplate, true

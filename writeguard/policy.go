@@ -219,6 +219,33 @@ func (p *Policy) Decide(c Call) Decision {
 	return p.observed(d)
 }
 
+// DeniesContent reports whether a rule closes a server for a caller, so that
+// prompts and resources of it are refused too: the first rule without tools and
+// condition that matches a read of the server and that caller, if it denies.
+// Other actions are for tools: by the protocol's definition the rest are reads.
+// c.Tool is empty.
+func (p *Policy) DeniesContent(c Call) (Decision, bool) {
+	if p == nil || c.Principal == nil || c.Principal.ID == "" || c.Server == "" {
+		return unjudged("the request has no user or no server"), true
+	}
+	k := Classification{Class: Read, Source: "default", Why: "prompts and resources are reads", Labels: p.ServerLabels(c.Server)}
+	for i := range p.rules {
+		r := &p.rules[i]
+		if len(r.tools) > 0 || r.when != nil || !r.matchesTool(&c, &k) || !r.matchesCaller(&c) {
+			continue
+		}
+		if r.action != Deny {
+			break
+		}
+		d := Decision{Action: Deny, Classification: k, Rule: r.name, Reason: r.reason, Terms: r.terms}
+		if d.Reason == "" {
+			d.Reason = "the server " + Visible(c.Server) + " is closed by " + r.name + ". Nothing was sent. Tell the user, who can ask the portal's administrator for a rule"
+		}
+		return p.observed(d), true
+	}
+	return Decision{}, false
+}
+
 // observed is a decision as it counts while the guard only observes.
 func (p *Policy) observed(d Decision) Decision {
 	if p != nil && p.cfg.Guard.Observe && d.Action != Allow && d.Rule != failClosed {
