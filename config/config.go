@@ -121,7 +121,8 @@ type ServiceToken struct {
 	PreviousUntil time.Time `yaml:"previous_until"` // until when that one works
 }
 
-// Server is one upstream. Exactly one of URL and Command is set.
+// Server is one upstream: an MCP server at URL, one that the portal starts with
+// Command, or a plain HTTP API that OpenAPI describes.
 type Server struct {
 	ID          string `yaml:"-"`           // key in the servers map
 	Title       string `yaml:"title"`       // shown to people instead of the id
@@ -134,6 +135,9 @@ type Server struct {
 	Headers   map[string]Secret `yaml:"headers"`   // sent with every request
 	Bearer    Secret            `yaml:"bearer"`    // Authorization: Bearer …
 	Auth      ServerAuth        `yaml:"auth"`
+
+	OpenAPI    string     `yaml:"openapi"`    // an HTTP API as server: URL or file of its OpenAPI document (3.x or Swagger 2.0, JSON or YAML); url is then the address of the API, by default the one in the document
+	Operations Operations `yaml:"operations"` // of the document
 
 	Command  []string          `yaml:"command"`  // argv of a stdio server
 	Env      map[string]Secret `yaml:"env"`      // the child's environment besides PATH, HOME, LANG, TMPDIR
@@ -149,6 +153,15 @@ type Server struct {
 	Groups           []string              `yaml:"groups"`            // who may use it; empty: everyone signed in
 	DefaultDisabled  bool                  `yaml:"default_disabled"`  // only tools listed below with enabled: true
 	Tools            map[string]ServerTool `yaml:"tools"`             // by original tool name
+}
+
+// Operations says which operations of an OpenAPI document are tools. A pattern
+// is METHOD /path, /path, tag:NAME or id:OPERATION, with * for any characters.
+type Operations struct {
+	Include    []string      `yaml:"include"`     // patterns such as "GET /zones/*", "tag:DNS*", "id:zones-*"; empty: all
+	Exclude    []string      `yaml:"exclude"`     // patterns; wins over include
+	Refresh    time.Duration `yaml:"refresh"`     // how often the document is read again, default 1h; a file whenever it has changed
+	AnyRequest bool          `yaml:"any_request"` // adds the tool any_request, for paths that the document does not have; class destructive unless tools says otherwise
 }
 
 // ServerAuth is how the portal signs in at a remote server that wants OAuth. A

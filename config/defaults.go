@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"path/filepath"
+	"strings"
+	"time"
+)
 
 // Defaults returns a configuration with every default value and no server. It
 // is where Parse starts, and what docs/configuration.md and the JSON Schema
@@ -69,7 +73,7 @@ func Defaults() *Config {
 
 // defaultServer is what each entry of servers starts from.
 func defaultServer() Server {
-	return Server{Transport: "auto", Sessions: "session", Auth: ServerAuth{Type: AuthNone, Catalog: "user", Resource: "auto", Subject: "access_token"}}
+	return Server{Transport: "auto", Sessions: "session", Operations: Operations{Refresh: time.Hour}, Auth: ServerAuth{Type: AuthNone, Catalog: "user", Resource: "auto", Subject: "access_token"}}
 }
 
 // derive fills what follows from other keys. It runs after validation, on a
@@ -88,6 +92,13 @@ func derive(c *Config) {
 		}
 		if len(s.Command) > 0 {
 			s.Transport = "stdio"
+		}
+		if s.OpenAPI != "" {
+			s.Transport = "openapi"
+			s.Auth.Catalog = "shared" // the document is the same for everyone
+			if !strings.Contains(s.OpenAPI, "://") && !filepath.IsAbs(s.OpenAPI) {
+				s.OpenAPI = filepath.Join(filepath.Dir(c.Path), s.OpenAPI)
+			}
 		}
 		c.Servers[id] = s
 	}

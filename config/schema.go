@@ -125,7 +125,8 @@ func (b schemaBuilder) object(t reflect.Type, path string) *node {
 	switch t {
 	case serverType:
 		out.Type = "object"
-		out.OneOf = []*node{{Required: []string{"url"}}, {Required: []string{"command"}}}
+		out.OneOf = []*node{{Required: []string{"url"}, Not: &node{Required: []string{"openapi"}}}, {Required: []string{"command"}, Not: &node{Required: []string{"openapi"}}},
+			{Required: []string{"openapi"}, Not: &node{Required: []string{"command"}}}}
 	case reflect.TypeFor[Rule]():
 		out.Type, out.Required = "object", []string{"action"}
 	case reflect.TypeFor[ServiceToken]():

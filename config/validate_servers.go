@@ -67,12 +67,19 @@ func (v *validator) server(path string, s Server) {
 		return
 	}
 	key := func(name string) string { return path + "." + name }
-	hasURL, hasCommand := v.has(key("url")), v.has(key("command"))
+	hasURL, hasCommand, hasOpenAPI := v.has(key("url")), v.has(key("command")), v.has(key("openapi"))
+	if !hasOpenAPI && v.has(key("operations")) {
+		v.report(key("operations"), "is only for a server with openapi; remove it")
+	}
 	switch {
+	case hasOpenAPI && hasCommand:
+		v.report(key("command"), "openapi and command are both given; keep openapi for an HTTP API, or command for an MCP server that the portal starts")
+	case hasOpenAPI:
+		v.described(path, s, hasURL)
 	case hasURL && hasCommand:
 		v.report(key("command"), "url and command are both given; keep url for a remote server, or command for a program the portal starts")
 	case !hasURL && !hasCommand:
-		v.report(path, "has neither url nor command; write url: for a remote server, or command: for a program the portal starts")
+		v.report(path, "has neither url nor command; write url: for a remote server, command: for a program the portal starts, or openapi: for an HTTP API")
 	case hasURL:
 		v.remote(path, s)
 	default:
@@ -105,11 +112,41 @@ func are(n int, thing string) string {
 	return fmt.Sprintf("are %d %ss", n, thing)
 }
 
+// described checks a server that is an HTTP API with an OpenAPI document.
+func (v *validator) described(path string, s Server, hasURL bool) {
+	key := func(name string) string { return path + "." + name }
+	var doc *url.URL
+	if strings.Contains(s.OpenAPI, "://") {
+		if doc = v.httpURL(key("openapi"), s.OpenAPI); doc != nil && doc.Scheme == "http" && !IsLoopback(doc.Hostname()) {
+			v.warn(key("openapi"), "comes over plain http, where anybody on the way can change it; use https")
+		}
+	}
+	if s.Transport != "auto" {
+		v.report(key("transport"), "is only for MCP servers; remove it beside openapi")
+	}
+	if s.Auth.Used() && !hasURL {
+		v.report(path, "signs in (auth) at an API whose address only the document knows; write url: with the address of the API")
+	}
+	if s.Auth.Used() && s.Auth.Catalog == "user" && v.has(key("auth.catalog")) {
+		v.report(key("auth.catalog"), "user is only for MCP servers: the operations are those of the document for everyone; remove it")
+	}
+	v.http(path, s, hasURL)
+}
+
 func (v *validator) remote(path string, s Server) {
 	key := func(name string) string { return path + "." + name }
-	u := v.httpURL(key("url"), s.URL)
 	if s.Transport == "stdio" {
 		v.report(key("transport"), "stdio needs command, but url is given; use auto, streamable-http or sse")
+	}
+	v.http(path, s, true)
+}
+
+// http checks what servers reached over HTTP have in common.
+func (v *validator) http(path string, s Server, hasURL bool) {
+	key := func(name string) string { return path + "." + name }
+	var u *url.URL
+	if hasURL {
+		u = v.httpURL(key("url"), s.URL)
 	}
 	for _, k := range []string{"env", "dir"} {
 		if v.has(key(k)) {

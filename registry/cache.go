@@ -95,6 +95,9 @@ func connectionOf(s config.Server) string {
 	if s.Auth.PerUser() {
 		of = append(of, s.Auth.Type, s.Auth.Catalog)
 	}
+	if s.OpenAPI != "" {
+		of = append(of, s.OpenAPI, s.Operations.Include, s.Operations.Exclude, s.Operations.AnyRequest)
+	}
 	b, _ := json.Marshal(of) // strings always encode
 	return string(b)
 }

@@ -77,9 +77,12 @@ func sameConnection(a, b config.Server) bool {
 		Connect, Call  int64
 		Ceiling        int64
 		Auth           config.ServerAuth
+		OpenAPI        string
+		Operations     config.Operations
+		Trust          bool
 	}
 	of := func(c config.Server) link {
-		l := link{c.IsEnabled(), c.URL, c.Transport, c.Headers, c.Bearer, c.Command, c.Env, c.Dir, c.Sessions, int64(c.ConnectTimeout), int64(c.CallTimeout), int64(c.CallCeiling), c.Auth}
+		l := link{c.IsEnabled(), c.URL, c.Transport, c.Headers, c.Bearer, c.Command, c.Env, c.Dir, c.Sessions, int64(c.ConnectTimeout), int64(c.CallTimeout), int64(c.CallCeiling), c.Auth, c.OpenAPI, c.Operations, c.OpenAPI != "" && c.TrustAnnotations}
 		if len(l.Headers) == 0 {
 			l.Headers = nil
 		}

@@ -20,6 +20,7 @@ const (
 	transportStreamable = "streamable-http"
 	transportSSE        = "sse"
 	transportStdio      = "stdio"
+	transportOpenAPI    = "openapi"
 )
 
 // target is one way to reach a server, and the era it was found to speak.
@@ -31,8 +32,8 @@ type target struct {
 
 // targets lists what to try, in order.
 func targets(transport, rawURL string) ([]target, error) {
-	if transport == transportStdio {
-		return []target{{transport: transportStdio}}, nil
+	if transport == transportStdio || transport == transportOpenAPI {
+		return []target{{transport: transport}}, nil
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {

@@ -10,6 +10,8 @@
 //	   conn ── one session with a server (conn.go), made by dial.go
 //	      ├─ streamable: one HTTP exchange per call (streamable.go, exchange.go,
 //	   │     standalone.go)
+//	      ├─ api: an HTTP API as its OpenAPI document (apidoc.go) describes it
+//	      │     (api.go)
 //	      └─ pipe: messages both ways, answers by id (pipe.go)
 //	           over sse.go (GET stream and POSTs) or stdio.go (a child process)
 //	   live ── one call in flight: its token, its deadline, the questions the

@@ -151,6 +151,8 @@ func (s *server) find(ctx context.Context, dial func(target) (conn, error)) (con
 	switch {
 	case len(s.cfg.Command) > 0:
 		transport = transportStdio
+	case s.source != nil:
+		transport = transportOpenAPI
 	case transport == "":
 		transport = transportAuto
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/upstreams/openapi"
 	"github.com/mcp-portal/mcp-portal/wire"
 )
 
@@ -171,6 +172,19 @@ func (m *Manager) Catalogue(id string) (*Catalogue, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last, s.last != nil
+}
+
+// Document is the OpenAPI document of a server that is an HTTP API; nil: it is
+// none, or its document has not been read yet.
+func (m *Manager) Document(id string) *openapi.Document {
+	s := m.server(id)
+	if s == nil || s.source == nil {
+		return nil
+	}
+	if state := s.source.known(); state != nil {
+		return state.doc
+	}
+	return nil
 }
 
 // Refresh lists a server soon, without waiting: reconnecting at once if it is

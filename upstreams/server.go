@@ -21,8 +21,9 @@ type server struct {
 	limits   config.Limits
 	peer     *peer
 	log      *slog.Logger
-	endpoint *endpoint // nil for stdio
-	hangUp   func()    // closes idle HTTP connections
+	endpoint *endpoint  // nil for stdio
+	source   *apiSource // nil: it is an MCP server
+	hangUp   func()     // closes idle HTTP connections
 	pool     *pool
 	changed  func() // wakes whoever waits for a state
 
@@ -71,6 +72,9 @@ func newServer(cfg config.Server, opts *Options, changed func()) *server {
 		max = opts.MaxChildren
 	} else {
 		s.endpoint, s.hangUp = newEndpoint(cfg, s.connectTimeout(), opts.RoundTripper)
+	}
+	if cfg.OpenAPI != "" {
+		s.source = &apiSource{cfg: cfg, e: s.endpoint, peer: s.peer}
 	}
 	s.pool = newPool(s.peer, max, opts.SessionIdle, opts.BackoffMin, func(ctx context.Context, c *Call) (conn, error) {
 		s.mu.Lock()
@@ -168,6 +172,8 @@ func (s *server) dial(ctx context.Context, t target, info, caps json.RawMessage,
 			return nil, err
 		}
 		return finish(p)
+	case transportOpenAPI:
+		return dialAPI(ctx, sess, s.source)
 	case transportSSE:
 		t.legacy = true // the transport belongs to that era
 		p, err := dialSSE(ctx, sess, s.endpoint, t.url)

@@ -2,7 +2,6 @@ package upstreams
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +16,6 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
-	"github.com/mcp-portal/mcp-portal/upstreams/logins"
 	"github.com/mcp-portal/mcp-portal/wire"
 )
 
@@ -134,17 +131,11 @@ func (c *streamable) newRequest(ctx context.Context, verb string, body io.Reader
 	return r, nil
 }
 
-// onlyReader hides bytes.Reader from net/http, which would otherwise keep a
-// copy of the body to send it again on its own judgement.
-type onlyReader struct{ io.Reader }
-
 // post sends one message. sent is set while the whole of it may have reached
-// the server. A request that met a dead kept-alive connection and could not be
-// written to its end is put on a fresh one: half a request is none. Nothing is
-// tried again when wanted has ended; ctx is that of the HTTP request.
+// the server. Nothing is tried again when wanted has ended; ctx is that of the
+// HTTP request.
 func (c *streamable) post(ctx, wanted context.Context, body []byte, method, name string, extra http.Header, sent *atomic.Bool) (*http.Response, error) {
-	var renewed *logins.Credential
-	for try := 0; ; try++ {
+	return c.once(wanted, c.auth, c.peer, sent, func() (*http.Request, error) {
 		r, err := c.newRequest(ctx, http.MethodPost, onlyReader{strings.NewReader(string(body))}, method, name)
 		if err != nil {
 			return nil, err
@@ -157,53 +148,8 @@ func (c *streamable) post(ctx, wanted context.Context, body []byte, method, name
 				r.Header[http.CanonicalHeaderKey(k)] = v
 			}
 		}
-		if renewed != nil {
-			c.auth.put(r, *renewed)
-		}
-		var counter *countingConn
-		var before int64
-		reused := false
-		var torn, h2 atomic.Bool // the request could not be written to its end; HTTP/2
-		trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
-			reused = i.Reused
-			if counter = counterOf(i.Conn); counter != nil {
-				before = counter.written.Load()
-			}
-			if t, ok := i.Conn.(*tls.Conn); ok {
-				h2.Store(t.ConnectionState().NegotiatedProtocol == "h2")
-			}
-			sent.Store(true)
-		}, WroteRequest: func(i httptrace.WroteRequestInfo) {
-			torn.Store(i.Err != nil)
-		}}
-		resp, err := c.client.Do(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
-		if err == nil {
-			next, err := c.auth.refused(r, resp, c.peer)
-			switch {
-			case err != nil:
-				resp.Body.Close()
-				sent.Store(false)
-				return nil, err
-			case next != nil && renewed == nil:
-				resp.Body.Close()
-				sent.Store(false) // refused unseen
-				if wanted.Err() != nil {
-					return nil, wanted.Err()
-				}
-				renewed = next
-				continue
-			}
-			return resp, nil
-		}
-		nothing := counter != nil && counter.written.Load() == before
-		if sent.Load() && (nothing || torn.Load() && !h2.Load()) {
-			sent.Store(false)
-			if reused && try == 0 && wanted.Err() == nil {
-				continue
-			}
-		}
-		return nil, err
-	}
+		return r, nil
+	})
 }
 
 // send posts a message that has no answer of its own: a notification, or the

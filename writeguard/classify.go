@@ -15,7 +15,11 @@ import (
 //  2. the annotations of a server marked trust_annotations, read as the MCP
 //     specification defines them: readOnlyHint is false and destructiveHint is
 //     true unless the server says otherwise;
-//  3. for every other server a write, made destructive by destructiveHint:
+//  3. for an HTTP API (servers.<id>.openapi) the method and the document's
+//     x-mcp hints, which the portal itself has written as annotations: GET only
+//     reads, DELETE destroys, all others write; a destructive verb in the name
+//     makes any of them destructive;
+//  4. for every other server a write, made destructive by destructiveHint:
 //     true, by a verb in the name, or by one in the description. Nothing such
 //     a server says makes it a read.
 //
@@ -39,6 +43,9 @@ func classify(c Call, cfg *config.Config) Classification {
 		return says(Destructive, "config", fmt.Sprintf("the configuration says %q, which is no class", class))
 	}
 	h := readHints(c.Annotations)
+	if s.OpenAPI != "" {
+		return described(c, h)
+	}
 	if s.TrustAnnotations {
 		return trusted(h)
 	}
@@ -62,6 +69,26 @@ func classify(c Call, cfg *config.Config) Classification {
 
 func says(k Class, source, why string) Classification {
 	return Classification{Class: k, Source: source, Why: why}
+}
+
+// described is the class of an operation of an HTTP API.
+func described(c Call, h hints) Classification {
+	name := c.Tool
+	if h.readOnly == yes {
+		name = "get " + name // words that are nouns as often are nouns then
+	}
+	switch v := nameVerb(name); {
+	case h.broken || h.destructive == yes:
+		return says(Destructive, "openapi", "its method, or x-mcp in the document, says that it destroys")
+	case v != "":
+		return says(Destructive, "name", fmt.Sprintf("the name says %q", v))
+	case h.readOnly == yes:
+		return says(Read, "openapi", "its method only reads")
+	}
+	if v := descriptionVerb(c.Description); v != "" {
+		return says(Destructive, "description", fmt.Sprintf("the description says %q", v))
+	}
+	return says(Write, "openapi", "its method writes")
 }
 
 func trusted(h hints) Classification {

@@ -14,6 +14,7 @@ func testConfig() *config.Config {
 			"delete_all": {Class: "read"},
 			"get_it":     {Class: "destructive"},
 		}},
+		"api":  {OpenAPI: "api.json"},
 		"wild": {Tools: map[string]config.ServerTool{"known": {Class: "read"}}},
 	}}
 }
@@ -28,6 +29,15 @@ func TestClassify(t *testing.T) {
 		{"admin's class is per original name", "wild", "Known", "", ``, Write, "default"},
 		{"admin over trusted hints", "trusted", "get_it", "", `{"readOnlyHint":true}`, Destructive, "config"},
 		{"admin over the name", "trusted", "delete_all", "", ``, Read, "config"},
+
+		{"an API's GET", "api", "zones-list", "List zones", `{"readOnlyHint":true,"destructiveHint":false}`, Read, "openapi"},
+		{"an API's GET, a noun", "api", "archive-links", "", `{"readOnlyHint":true}`, Read, "openapi"},
+		{"an API's GET that destroys", "api", "auth_revoke", "", `{"readOnlyHint":true}`, Destructive, "name"},
+		{"an API's POST", "api", "zones-post", "Create zone", `{"readOnlyHint":false,"destructiveHint":false}`, Write, "openapi"},
+		{"an API's POST that destroys", "api", "zone-purge", "", `{"readOnlyHint":false,"destructiveHint":false}`, Destructive, "name"},
+		{"an API's POST that says it destroys", "api", "update", "Cancels the order.", `{"readOnlyHint":false}`, Destructive, "description"},
+		{"an API's DELETE", "api", "zones-x", "", `{"readOnlyHint":false,"destructiveHint":true}`, Destructive, "openapi"},
+		{"an API's broken hints", "api", "x", "", `[]`, Destructive, "openapi"},
 
 		{"trusted read", "trusted", "x", "", `{"readOnlyHint":true}`, Read, "annotations"},
 		{"trusted write", "trusted", "x", "", `{"readOnlyHint":false,"destructiveHint":false}`, Write, "annotations"},
