@@ -129,14 +129,17 @@ func (c *sseStream) read(body io.ReadCloser, events *wire.EventReader) {
 	defer body.Close()
 	for {
 		ev, err := events.Next()
+		if errors.Is(err, wire.ErrTooLarge) {
+			var head, tail []byte
+			if head, tail, err = events.Skip(); err == nil {
+				c.tooLong(head, tail)
+				continue
+			}
+		}
 		if err != nil {
 			msg := "the event stream ended"
 			if !errors.Is(err, io.EOF) {
 				msg = "the event stream broke"
-			}
-			if errors.Is(err, wire.ErrTooLarge) {
-				c.broken(c.peer.fail("", KindProtocol, true, err, "%s: %v (limits.message)", msg, err))
-				return
 			}
 			c.broken(c.peer.fail("", KindConnect, true, err, "%s", msg))
 			return

@@ -2,6 +2,7 @@ package upstreams
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"time"
 
@@ -98,6 +99,12 @@ func (c *streamable) hear(resp *http.Response, last string) (lastID string, retr
 	r := wire.NewEventReader(resp.Body, c.max)
 	for {
 		ev, err := r.Next()
+		if errors.Is(err, wire.ErrTooLarge) {
+			c.log.Warn("an event of the standalone stream exceeds limits.message: skipped", "bytes", c.max)
+			if _, _, err = r.Skip(); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return last, retry, heard
 		}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
 	"sort"
 	"strings"
 	"sync"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
-	"github.com/mcp-portal/mcp-portal/wire"
 )
 
 // child is a stdio server: one process group, one JSON message per line.
@@ -215,52 +213,6 @@ func readLine(r *bufio.Reader, max int64) (line, tail []byte, err error) {
 		return line, tail, err
 	}
 }
-
-var trailingID = regexp.MustCompile(`"id"\s*:\s*([0-9]+)\s*\}\s*$`)
-
-// tooLong fails the call that a line over the limit answers, or, if it cannot
-// be told, every call that waits.
-func (c *child) tooLong(head, tail []byte) {
-	err := fmt.Errorf("%w of %d bytes (limits.message)", wire.ErrTooLarge, c.max)
-	id, notice := headID(head)
-	if notice {
-		c.log.Warn("a notification exceeds limits.message: skipped", "bytes", c.max)
-		return
-	}
-	if id == "" {
-		if m := trailingID.FindSubmatch(tail); m != nil {
-			id = string(m[1])
-		}
-	}
-	if id != "" {
-		c.failOne(id, err)
-		return
-	}
-	c.failAll(err)
-}
-
-// headID finds the id among the first members of a cut object. notice reports
-// that a method came before any id: nobody waits for it.
-func headID(head []byte) (id string, notice bool) {
-	rest := bytes.TrimLeft(head, " \t{")
-	for range 4 {
-		m := leadingMember.FindSubmatch(rest)
-		if m == nil {
-			return "", false
-		}
-		switch string(m[1]) {
-		case "id":
-			return string(m[2]), false
-		case "method":
-			return "", true
-		}
-		rest = rest[len(m[0]):]
-	}
-	return "", false
-}
-
-// leadingMember matches a member with a scalar value, and its comma.
-var leadingMember = regexp.MustCompile(`^\s*"([a-z]+)"\s*:\s*("[^"\\]*"|-?[0-9.eE+-]+|null)\s*,`)
 
 // wait reaps the child, kills what is left of its group, and then reports the
 // end: after everything that it wrote has been read.

@@ -3,8 +3,10 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"reflect"
+	"strings"
 	"testing"
 	"unicode/utf8"
 )
@@ -81,12 +83,23 @@ func FuzzParseObject(f *testing.F) {
 
 func FuzzEventReader(f *testing.F) {
 	f.Add([]byte("data: {}\n\n"), 3)
+	f.Add([]byte("data: "+strings.Repeat("x", 400)+"\n"+strings.Repeat("data: y\n", 99)+"\ndata: z\n\n"), 7)
 	f.Add([]byte("id: 1\r\nretry: 5\r\ndata: a\r\ndata: b\r\n\r\n: c\n\ndata"), 1)
 	f.Fuzz(func(t *testing.T, b []byte, chunk int) {
 		read := func(r io.Reader) (out []Event, err error) {
 			er := NewEventReader(r, 256)
 			for {
 				ev, err := er.Next()
+				if errors.Is(err, ErrTooLarge) {
+					head, tail, err := er.Skip()
+					if len(head) > endsKept || len(tail) > 5*endsKept {
+						t.Fatalf("the ends of a large event are %d and %d bytes", len(head), len(tail))
+					}
+					if err != nil {
+						return out, err
+					}
+					continue
+				}
 				if err != nil {
 					return out, err
 				}

@@ -26,6 +26,9 @@ type EventReader struct {
 	r       *bufio.Reader
 	max     int64
 	started bool
+
+	cut  []byte // what was read of an event that is too large
+	open bool   // its line was not read to the end
 }
 
 // NewEventReader reads events from r. max is in bytes and must be positive.
@@ -34,7 +37,8 @@ func NewEventReader(r io.Reader, max int64) *EventReader {
 }
 
 // Next returns the next event, io.EOF at a clean end, io.ErrUnexpectedEOF when
-// the stream ends inside an event. Comments are skipped.
+// the stream ends inside an event. Comments are skipped. After ErrTooLarge only
+// Skip makes sense.
 func (e *EventReader) Next() (Event, error) {
 	var ev Event
 	any := false
@@ -67,6 +71,7 @@ func (e *EventReader) Next() (Event, error) {
 				ev.Data = []byte{}
 			}
 			if int64(len(ev.Data)) > e.max {
+				e.cut, e.open = ev.Data, false
 				return ev, fmt.Errorf("%w of %d bytes", ErrTooLarge, e.max)
 			}
 			any = true
@@ -84,6 +89,31 @@ func (e *EventReader) Next() (Event, error) {
 	}
 }
 
+// endsKept is how much of the ends of an event Skip returns, in bytes.
+const endsKept = 4 << 10
+
+// Skip passes over the rest of an event that was too large, so that Next can
+// read what follows. It returns the beginning and the end of its data, which may
+// tell what it was.
+func (e *EventReader) Skip() (head, tail []byte, err error) {
+	head = bytes.Clone(e.cut[:min(endsKept, len(e.cut))])
+	tail = bytes.Clone(e.cut[len(e.cut)-min(endsKept, len(e.cut)):])
+	inside := e.open
+	e.cut, e.open = nil, false
+	for {
+		b, err := e.r.ReadSlice('\n')
+		if err == nil && !inside && len(bytes.TrimRight(b, "\r\n")) == 0 {
+			return head, tail, nil
+		}
+		if tail = append(tail, b...); len(tail) > 4*endsKept {
+			tail = append(tail[:0:0], tail[len(tail)-endsKept:]...)
+		}
+		if inside = errors.Is(err, bufio.ErrBufferFull); err != nil && !inside {
+			return head, tail, err
+		}
+	}
+}
+
 // line reads up to CR, LF or CRLF, without it.
 func (e *EventReader) line() ([]byte, error) {
 	var out []byte
@@ -95,6 +125,7 @@ func (e *EventReader) line() ([]byte, error) {
 		}
 		out = append(out, b...)
 		if int64(len(out)) > e.max+16 {
+			e.cut, e.open = bytes.TrimPrefix(bytes.TrimPrefix(out, []byte("data:")), []byte(" ")), !bytes.HasSuffix(out, []byte("\n"))
 			return nil, fmt.Errorf("%w of %d bytes", ErrTooLarge, e.max)
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {

@@ -187,6 +187,20 @@ func TestEventReader(t *testing.T) {
 			t.Errorf("%d bytes over the limit: %v", len(long), err)
 		}
 	}
+	// What comes after an event that is too large can be read.
+	for _, large := range []string{`data: {"id":1,"x":"` + strings.Repeat("x", 100_000) + `"}`, `data: {"id":1,` + "\r\n" + strings.Repeat("data: "+strings.Repeat("y", 90)+"\r\n", 1000) + `data: "z":2}`, `data: {"id":1,"w":"` + strings.Repeat("w", 120) + `"}`} {
+		r := NewEventReader(strings.NewReader(large+"\n\ndata: next\n\n"), 100)
+		if _, err := r.Next(); !errors.Is(err, ErrTooLarge) {
+			t.Fatalf("%v", err)
+		}
+		head, tail, err := r.Skip()
+		if err != nil || !bytes.HasPrefix(head, []byte(`{"id":1,`)) || !bytes.HasSuffix(bytes.TrimSpace(tail), []byte(`}`)) || len(head) > endsKept || len(tail) > 5*endsKept {
+			t.Errorf("%.40q … %q, %v", head, tail[max(0, len(tail)-40):], err)
+		}
+		if ev, err := r.Next(); err != nil || string(ev.Data) != "next" {
+			t.Errorf("after it: %q %v", ev.Data, err)
+		}
+	}
 }
 
 func TestAppendEventSurvivesLineBreaks(t *testing.T) {

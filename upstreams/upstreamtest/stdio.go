@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
@@ -22,7 +23,9 @@ const childVar = "UPSTREAMTEST_CHILD"
 //
 // Its tools: echo; pid; env (the environment's names); stderr {bytes}; sleep
 // {ms}; exit; progress {n}; big {bytes}; idfirst {bytes}; garbage; ask; add
-// (one more tool, announced); deaf {ms} (reads nothing for so long).
+// (one more tool, announced); deaf {ms} (reads nothing for so long); raw {lines}
+// (writes the lines, in which $ID is the call's id, and nothing else); lively
+// (reports progress until the tool release is called); count (of raw calls).
 type Child struct {
 	Modern       bool   // 2026-07-28; else 2025-11-25
 	Mute         bool   // never answers methods it does not know
@@ -67,6 +70,10 @@ func RunChild() {
 
 type childState struct {
 	Child
+	write    func(line string)
+	raws     atomic.Int64
+	released chan struct{}
+
 	mu    sync.Mutex
 	tools []json.RawMessage
 	asked chan wire.Message
@@ -96,10 +103,7 @@ func (c Child) run() int {
 	if c.Full {
 		return c.runFull()
 	}
-	s := &childState{Child: c, asked: make(chan wire.Message, 1)}
-	for _, n := range []string{"echo", "pid", "env", "stderr", "sleep", "exit", "progress", "big", "idfirst", "garbage", "ask", "add", "deaf"} {
-		s.tools = append(s.tools, Tool(n))
-	}
+	s := newChildState(c, func(line string) { _, _ = io.WriteString(os.Stdout, line+"\n") })
 	r := bufio.NewReader(os.Stdin)
 	for {
 		line, err := r.ReadBytes('\n')
@@ -113,7 +117,10 @@ func (c Child) run() int {
 		}
 		switch {
 		case m.IsResponse():
-			s.asked <- m
+			select {
+			case s.asked <- m:
+			default: // of a question that nobody asked
+			}
 		case m.IsRequest() && m.Method == "tools/call" && (&Call{Params: m.Params}).Name() == "deaf":
 			s.handle(m)
 			ms, _ := strconv.Atoi(string((&Call{Params: m.Params}).Arguments().Get("ms")))
@@ -124,10 +131,18 @@ func (c Child) run() int {
 	}
 }
 
+func newChildState(c Child, write func(string)) *childState {
+	s := &childState{Child: c, write: write, asked: make(chan wire.Message, 1), released: make(chan struct{}, 1000)}
+	for _, n := range []string{"echo", "pid", "env", "stderr", "sleep", "exit", "progress", "big", "idfirst", "garbage", "ask", "add", "deaf", "raw", "lively", "release", "count"} {
+		s.tools = append(s.tools, Tool(n))
+	}
+	return s
+}
+
 func (s *childState) out(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = io.WriteString(os.Stdout, line+"\n")
+	s.write(line)
 }
 
 func (s *childState) result(m wire.Message, raw string) {
@@ -213,6 +228,28 @@ func (s *childState) call(m wire.Message) {
 		s.mu.Unlock()
 		s.out(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		s.result(m, text("added"))
+	case "raw":
+		s.raws.Add(1)
+		var lines []string
+		_ = json.Unmarshal(args.Get("lines"), &lines)
+		for _, l := range lines {
+			s.out(strings.NewReplacer("$ID", string(m.ID), "$LONG", strings.Repeat("z", 300_000)).Replace(l))
+		}
+	case "lively":
+		for n := 0; ; n++ {
+			s.out(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + string(c.Token()) + `,"progress":` + strconv.Itoa(n) + `}}`)
+			select {
+			case <-s.released:
+				s.result(m, text("lived"))
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	case "release":
+		s.released <- struct{}{}
+		s.result(m, text("released"))
+	case "count":
+		s.result(m, text(strconv.FormatInt(s.raws.Load(), 10)))
 	default:
 		s.result(m, `{"content":[],"structuredContent":{"params":`+string(m.Params)+`}}`)
 	}
