@@ -337,8 +337,10 @@ func TestRoundsOfModernServers(t *testing.T) {
 }
 
 // Questions that a server puts at once reach the client at once, also when they
-// come on the stream of the session.
+// come on the stream of the session. They are on their way together; should the
+// machine hold one up the client gets it in another round, so most tries count.
 func TestQuestionsAtOnce(t *testing.T) {
+	const questions, tries = 8, 7
 	for _, standalone := range []bool{false, true} {
 		v := serve(t, upstreamtest.Legacy, func(c *upstreamtest.Call) bool {
 			if c.Method != "tools/call" {
@@ -348,7 +350,7 @@ func TestQuestionsAtOnce(t *testing.T) {
 			var wg sync.WaitGroup
 			var mu sync.Mutex
 			said := 0
-			for i := range 3 {
+			for i := range questions {
 				wg.Go(func() {
 					a, err := c.Ask("elicitation/create", fmt.Sprintf(`{"message":"%d"}`, i), standalone)
 					mu.Lock()
@@ -364,20 +366,29 @@ func TestQuestionsAtOnce(t *testing.T) {
 		})
 		p := start(t, trusted(v), nil)
 		c := p.client(modern, "", formCaps, nil)
-		a := c.call("s_look", `{}`, "", nil)
-		together, rounds := len(a.Result.InputRequests), 0
-		for a.Result.ResultType == "input_required" {
-			o := wire.Object{}
-			for k, q := range a.Result.InputRequests {
-				var r struct{ Params struct{ Message string } }
-				_ = json.Unmarshal(q, &r)
-				o = append(o, wire.Field{Key: k, Value: json.RawMessage(accept(r.Params.Message))})
+		var together []int
+		whole := 0
+		for range tries {
+			a := c.call("s_look", `{}`, "", nil)
+			together = append(together, len(a.Result.InputRequests))
+			if len(a.Result.InputRequests) == questions {
+				whole++
 			}
-			rounds++
-			a = c.call("s_look", `{}`, `"requestState":`+string(wire.Quote(a.Result.RequestState))+`,"inputResponses":`+string(o.Bytes()), nil)
+			for a.Result.ResultType == "input_required" {
+				o := wire.Object{}
+				for k, q := range a.Result.InputRequests {
+					var r struct{ Params struct{ Message string } }
+					_ = json.Unmarshal(q, &r)
+					o = append(o, wire.Field{Key: k, Value: json.RawMessage(accept(r.Params.Message))})
+				}
+				a = c.call("s_look", `{}`, `"requestState":`+string(wire.Quote(a.Result.RequestState))+`,"inputResponses":`+string(o.Bytes()), nil)
+			}
+			if a.text() != fmt.Sprintf("answered %d\n", questions) {
+				t.Errorf("standalone %v: %s", standalone, a.Raw)
+			}
 		}
-		if a.text() != "answered 3\n" || together == 1 && rounds == 3 {
-			t.Errorf("standalone %v: %d at first, %d rounds: %s", standalone, together, rounds, a.Raw)
+		if whole < tries/2+1 {
+			t.Errorf("standalone %v: of %d questions put at once came at first %v", standalone, questions, together)
 		}
 	}
 }
