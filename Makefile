@@ -23,6 +23,6 @@ conformance: setup
 	PATH="$$PWD/e2e/npm/node_modules/node/bin:$$PATH" $(GO) test ./e2e -count=1 -run 'TestConformance$$' -v | grep -v '^ *\(===\|---\)'
 
 bench:
-	$(GO) test -run '^$$' -bench . -benchtime 1s ./codemode/... ./registry/... ./writeguard/...
+	GO="$(GO)" ./hack/bench
 
 .PHONY: build run setup test conformance bench

@@ -78,6 +78,7 @@ type Gateway struct {
 	urls      urls
 	tasks     tasks
 	load      *load
+	engine    string // codemode.Version
 	passing   *passing
 	applying  *applying
 	parked    *parking
@@ -112,7 +113,7 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	streams, stopping := context.WithCancel(ctx)
-	g := &Gateway{opt: opt, log: opt.Log, now: opt.Now, started: opt.Now(), pages: p, stop: stop, stopping: stopping, stopped: streams.Done()}
+	g := &Gateway{opt: opt, log: opt.Log, now: opt.Now, started: opt.Now(), pages: p, engine: codemode.Version(), stop: stop, stopping: stopping, stopped: streams.Done()}
 	if err := g.SetConfig(opt.Config); err != nil {
 		stop()
 		return nil, err

@@ -46,7 +46,7 @@ const patience = 3 * time.Minute
 // portal is the whole house in this process, wired as the program wires it,
 // behind a real listener.
 type portal struct {
-	t     *testing.T
+	t     testing.TB
 	url   string // origin
 	audit string // path of the audit file
 	dir   string
@@ -67,12 +67,12 @@ type portal struct {
 // start brings up a portal with a configuration, of which name, listener and,
 // unless given, store, audit and auth are filled in. ORIGIN in it becomes
 // the portal's origin. wrap, if not nil, stands before the store.
-func start(t *testing.T, yaml string, wrap func(store.Store) store.Store) *portal {
+func start(t testing.TB, yaml string, wrap func(store.Store) store.Store) *portal {
 	t.Helper()
 	return startIn(t, t.TempDir(), yaml, wrap)
 }
 
-func startIn(t *testing.T, dir, yaml string, wrap func(store.Store) store.Store) *portal {
+func startIn(t testing.TB, dir, yaml string, wrap func(store.Store) store.Store) *portal {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(nil)
 	p := &portal{t: t, dir: dir, url: "http://" + srv.Listener.Addr().String(), audit: filepath.Join(dir, "audit.jsonl"), log: &testlog.Buffer{}}

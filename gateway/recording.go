@@ -99,7 +99,7 @@ func (c *recording) whole() bool {
 }
 
 // version is that of everything a recording depends on.
-func (g *Gateway) runVersion() string { return g.opt.Version + " " + codemode.Version() }
+func (g *Gateway) runVersion() string { return g.opt.Version + " " + g.engine }
 
 // keepRecord writes the record of a run anew, and what is new of its recording.
 // ended says why it is over, if it is; held, whether it stays in memory here.

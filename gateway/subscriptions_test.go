@@ -20,7 +20,7 @@ import (
 // feed is an open stream for what belongs to no call: GET of a 2025 session, or
 // subscriptions/listen.
 type feed struct {
-	t     *testing.T
+	t     testing.TB
 	close func()
 
 	mu    sync.Mutex
