@@ -3,10 +3,14 @@ package codemode
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/mcp-portal/mcp-portal/codemode/internal/confine"
 	"github.com/mcp-portal/mcp-portal/config"
 )
 
@@ -189,5 +193,43 @@ func TestPlacesChangeWhileThePoolRuns(t *testing.T) {
 	second.give()
 	if err := <-waiting; err != nil {
 		t.Error(err)
+	}
+}
+
+// The page names every layer that a worker reports, every fuzz target and every
+// test it leans on.
+func TestDocumentedLayers(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "docs", "code-mode.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range confine.Layers() {
+		if !strings.Contains(string(doc), "| `"+name+"` | ") {
+			t.Errorf("docs/code-mode.md does not say what the layer %s is", name)
+		}
+	}
+	var sources strings.Builder
+	for _, pattern := range []string{"*_test.go", "internal/*/*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources.Write(text)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^func (Fuzz\w+)`).FindAllStringSubmatch(sources.String(), -1) {
+		if !strings.Contains(string(doc), "`"+m[1]+"`") {
+			t.Errorf("docs/code-mode.md does not name %s", m[1])
+		}
+	}
+	for _, m := range regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(doc), -1) {
+		if m[1] != "TestAnswersAreWhatTheSchemaDeclares" && !strings.Contains(sources.String(), "func "+m[1]+"(") {
+			t.Errorf("docs/code-mode.md names %s, which does not exist here", m[1])
+		}
 	}
 }
