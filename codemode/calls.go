@@ -34,6 +34,7 @@ type callList struct {
 	mu      sync.Mutex
 	records []CallRecord
 	queue   []job
+	held    []job  // that can be given a stand-in, in order
 	next    uint32 // last number of a call or query
 	queries int
 	args    int // bytes of unfinished calls
@@ -85,7 +86,7 @@ func (c *callList) add(f proto.Frame) error {
 	if f.Kind == proto.Query {
 		ev.Kind = EventQuery
 	}
-	known := len(c.tape.asked) >= ev.N
+	known := c.tape.knows(ev.N)
 	answer, answered, err := c.tape.question(ev)
 	if err != nil {
 		return err
@@ -148,7 +149,7 @@ func (c *callList) do(j job) {
 	result, err := c.ask(j)
 	var held *Held
 	if errors.As(err, &held) {
-		c.hold(j)
+		c.hold(j, held.StandIn)
 		return
 	}
 	ev := c.event(j, result, err, time.Since(began))
@@ -180,7 +181,7 @@ func (c *callList) do(j job) {
 
 // hold leaves a call without an answer. It takes no place among those that run
 // at once: a plan can have many.
-func (c *callList) hold(j job) {
+func (c *callList) hold(j job, standIn bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if j.index >= 0 {
@@ -188,7 +189,14 @@ func (c *callList) hold(j job) {
 	}
 	c.args -= len(j.args)
 	c.running--
-	c.e.rest.hold()
+	if standIn {
+		i := len(c.held)
+		for i > 0 && c.held[i-1].n > j.n {
+			i--
+		}
+		c.held = slices.Insert(c.held, i, j)
+	}
+	c.e.rest.hold(standIn)
 	c.startLocked()
 	if c.closed && c.running == 0 {
 		close(c.idle)

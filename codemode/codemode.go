@@ -45,7 +45,10 @@ func (e *HostError) Error() string { return e.Message }
 // Held, as an error of Host.Call, leaves the call without an answer in this life
 // of the run: it is part of a plan, or waits for one. The run goes on as far as
 // it can and then comes to rest.
-type Held struct{}
+type Held struct {
+	// StandIn lets a guarded run go on with a stand-in for the answer.
+	StandIn bool
+}
 
 func (*Held) Error() string { return "the call is part of a plan that is not decided" }
 
@@ -63,6 +66,10 @@ type Request struct {
 	// false: at rest every call under way is in Paused or Held, and the worker has said
 	// that the script can do nothing without an answer. It must not block.
 	Rests func(resting bool)
+	// Guarded makes the script notice what it does with the answers of calls that
+	// are Held, so that stand-ins can be given for them. Code that cannot be
+	// guarded fails.
+	Guarded bool
 	// Journal, if not nil, is told what the script does and learns.
 	Journal Journal
 	// Replay continues a run from its recording: the script is run again, is
@@ -97,6 +104,7 @@ type Outcome struct {
 	LogsCut  int               // lines left out
 	Calls    []CallRecord      // in issue order
 	Error    *ScriptError
+	Looked   *Looked // a guarded run came to a look; then there is nothing else
 	Wall     time.Duration
 	CPU      time.Duration
 }

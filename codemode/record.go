@@ -7,7 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"reflect"
+	"math/big"
 	"runtime/debug"
 	"sync"
 
@@ -26,6 +26,10 @@ type Recording struct {
 	Seed    uint64  // of chance
 	Start   int64   // Unix milliseconds
 	Events  []Event // in the order in which they happened
+	// Loose says that the script need not repeat itself, since not all came about
+	// that it was told: what it asks again, in whatever order, is answered as
+	// recorded, and the rest is new. The Journal is told everything then.
+	Loose bool
 }
 
 // Kinds of Event.
@@ -42,8 +46,9 @@ type Event struct {
 	Name   string          `json:"name,omitempty"` // of the tool or query
 	Data   json.RawMessage `json:"data,omitempty"` // arguments; of an answer the result, or {code, message}
 	Failed bool            `json:"failed,omitempty"`
-	Time   int64           `json:"t,omitempty"`  // of an answer: Unix milliseconds, the script's clock from then on
-	Millis float64         `json:"ms,omitempty"` // of an answer: how long it took
+	Later  bool            `json:"later,omitempty"` // of an answer: a stand-in was given for it
+	Time   int64           `json:"t,omitempty"`     // of an answer: Unix milliseconds, the script's clock from then on
+	Millis float64         `json:"ms,omitempty"`    // of an answer: how long it took
 }
 
 // Journal keeps the events of a run. Add is called in their order, one at a
@@ -77,6 +82,8 @@ type tape struct {
 	answers  []Event       // recorded answers, in order
 	answered map[int]Event // the same by question
 	wake     chan struct{} // something was asked again
+	loose    bool          // see Recording
+	taken    []bool        // of a loose one: questions that were asked again
 
 	out sync.Mutex // held while an answer is journalled and sent: both are in one order
 
@@ -84,12 +91,14 @@ type tape struct {
 	mu     sync.Mutex
 	issued map[int]bool // questions that the script has asked again
 	told   int          // answers that it was told again
+	ready  []Event      // of a loose recording: answers to what was asked again
 	held   []Event      // new answers that came before it was told the recorded ones
 }
 
 func newTape(e *execution) *tape {
 	t := &tape{journal: e.req.Journal, e: e, answered: map[int]Event{}, issued: map[int]bool{}, wake: make(chan struct{}, 1)}
 	if e.req.Replay != nil {
+		t.loose = e.req.Replay.Loose
 		for _, ev := range e.req.Replay.Events {
 			if ev.Kind == EventAnswer {
 				t.answers = append(t.answers, ev)
@@ -99,6 +108,7 @@ func newTape(e *execution) *tape {
 			}
 		}
 	}
+	t.taken = make([]bool, len(t.asked))
 	return t
 }
 
@@ -108,6 +118,17 @@ func newTape(e *execution) *tape {
 func (t *tape) question(ev Event) (answer Event, again bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.loose {
+		if t.journal != nil {
+			t.journal.Add(ev)
+		}
+		answer, again = t.match(ev)
+		if again {
+			t.ready = append(t.ready, answer)
+			t.nudge()
+		}
+		return answer, again, nil
+	}
 	if ev.N > len(t.asked) {
 		if t.journal != nil {
 			t.journal.Add(ev)
@@ -119,13 +140,54 @@ func (t *tape) question(ev Event) (answer Event, again bool, err error) {
 		return Event{}, false, &limitReached{kindEngine, fmt.Sprintf("the code did not repeat itself when it was continued: question %d was %s with %.200s, now it is %s with %.200s. Nothing more was sent", ev.N, was.Name, was.Data, ev.Name, ev.Data)}
 	}
 	t.issued[ev.N] = true
+	t.nudge()
+	answer, again = t.answered[ev.N]
+	return answer, again, nil
+}
+
+// nudge says that something was asked again.
+func (t *tape) nudge() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
 	}
-	answer, again = t.answered[ev.N]
-	return answer, again, nil
 }
+
+// match finds the recorded answer of a question that a loose recording has, as
+// the answer to this one. The caller holds mu.
+func (t *tape) match(ev Event) (Event, bool) {
+	for i, was := range t.asked {
+		if t.taken[i] || was.Kind != ev.Kind || was.Name != ev.Name || !sameJSON(was.Data, ev.Data) {
+			continue
+		}
+		t.taken[i] = true
+		answer, ok := t.answered[was.N]
+		answer.N = ev.N
+		return answer, ok
+	}
+	return Event{}, false
+}
+
+// repeatLoosely answers what is asked again as it is asked.
+func (t *tape) repeatLoosely(ctx context.Context) {
+	for {
+		t.mu.Lock()
+		ready := t.ready
+		t.ready = nil
+		t.mu.Unlock()
+		for _, ev := range ready {
+			t.answer(ev)
+		}
+		select {
+		case <-t.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// knows tells whether a question was asked before the run was continued.
+func (t *tape) knows(n int) bool { return !t.loose && len(t.asked) >= n }
 
 // sameJSON compares what may have been written anew on its way through a store:
 // compacted, with other escapes.
@@ -141,12 +203,59 @@ func sameJSON(a, b []byte) bool {
 	}
 	x, errA := read(a)
 	y, errB := read(b)
-	return errA == nil && errB == nil && reflect.DeepEqual(x, y)
+	return errA == nil && errB == nil && sameValue(x, y)
+}
+
+// sameValue compares decoded JSON. A number that came from a result and one that
+// a script wrote again can differ in how they are written: 1.0 and 1.
+func sameValue(a, b any) bool {
+	switch x := a.(type) {
+	case map[string]any:
+		y, ok := b.(map[string]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for k, v := range x {
+			if w, ok := y[k]; !ok || !sameValue(v, w) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		y, ok := b.([]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for i := range x {
+			if !sameValue(x[i], y[i]) {
+				return false
+			}
+		}
+		return true
+	case json.Number:
+		y, ok := b.(json.Number)
+		if !ok || x == y {
+			return ok
+		}
+		if _, whole := new(big.Int).SetString(string(x), 10); whole {
+			if _, whole := new(big.Int).SetString(string(y), 10); whole {
+				return false // every digit counts
+			}
+		}
+		f, errX := x.Float64()
+		h, errY := y.Float64()
+		return errX == nil && errY == nil && f == h
+	}
+	return a == b
 }
 
 // repeat tells the script the recorded answers, each as soon as it has asked
 // for it, in their order; then what has come meanwhile.
 func (t *tape) repeat(ctx context.Context) {
+	if t.loose {
+		t.repeatLoosely(ctx)
+		return
+	}
 	for t.told < len(t.answers) { // nobody else changes it
 		next := t.answers[t.told]
 		t.mu.Lock()
@@ -182,7 +291,7 @@ func (t *tape) answer(ev Event) {
 	t.out.Lock()
 	defer t.out.Unlock()
 	t.mu.Lock()
-	if t.told < len(t.answers) {
+	if !t.loose && t.told < len(t.answers) {
 		t.held = append(t.held, ev)
 		t.mu.Unlock()
 		return
@@ -207,7 +316,10 @@ func (t *tape) send(ev Event) {
 		return
 	}
 	kind := proto.Result
-	if ev.Failed {
+	switch {
+	case ev.Later:
+		kind = proto.Later
+	case ev.Failed:
 		kind = proto.Error
 	}
 	head := proto.AnswerHead(ev.Time)

@@ -22,6 +22,9 @@ type rest struct {
 	calls  int    // under way
 	people int    // of them waiting for a person
 	held   int    // left without an answer
+	give   func() // gives one of those a stand-in; nil: none are given
+	left   int    // that can be given one
+	giving bool   // one is on its way
 	sent   uint32 // answers to the worker
 	taken  uint32 // of them, when the worker last said that it is idle
 	idle   bool   // it said so, and nothing came since
@@ -36,6 +39,15 @@ func newRest(p *place, tell func(bool)) *rest { return &rest{place: p, tell: tel
 // update decides anew. The caller holds mu.
 func (r *rest) update() {
 	now := r.idle && r.taken == r.sent && r.calls+r.held > 0 && r.people >= r.calls
+	if now && r.give != nil && (r.left > 0 || r.giving) {
+		if !r.giving {
+			r.giving = true
+			r.left--
+			r.held--
+			go r.give()
+		}
+		now = false
+	}
 	switch {
 	case now && !r.now:
 		if r.account(); r.since.IsZero() {
@@ -81,11 +93,14 @@ func (r *rest) call(d int) {
 }
 
 // hold turns a call under way into one that is left without an answer.
-func (r *rest) hold() {
+func (r *rest) hold(standIn bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls--
 	r.held++
+	if standIn {
+		r.left++
+	}
 	r.update()
 }
 
@@ -94,6 +109,7 @@ func (r *rest) hold() {
 func (r *rest) answer(ctx context.Context) error {
 	r.mu.Lock()
 	r.sent++
+	r.giving = false
 	r.update()
 	back := r.back
 	r.mu.Unlock()

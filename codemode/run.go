@@ -164,6 +164,9 @@ func newExecution(p *Pool, w *process, req Request, lim Limits, host Host, place
 	e.cpu0, _ = cpuTime(w.cmd.Process.Pid)
 	e.keepTools = w.offer(req.Tools)
 	e.calls = newCallList(e, host)
+	if req.Guarded {
+		e.rest.give = e.calls.standIn
+	}
 	return e
 }
 
@@ -188,6 +191,9 @@ func (e *execution) run(ctx context.Context) (*Outcome, bool) {
 	if msg.KeepTools = e.keepTools; !msg.KeepTools {
 		msg.Tools = e.w.offered.list
 	}
+	if e.req.Guarded {
+		msg.Marker = Marker(msg.Seed)
+	}
 	data, err := proto.EncodeRun(msg)
 	if err != nil {
 		return e.outcome(nil, &ScriptError{Kind: kindEngine, Message: err.Error()}), true
@@ -204,6 +210,13 @@ func (e *execution) run(ctx context.Context) (*Outcome, bool) {
 	}
 	done, err := e.listen()
 	stopClock()
+	var look *Looked
+	if errors.As(err, &look) {
+		e.w.kill() // it waits for that
+		out := e.outcome(nil, &ScriptError{Kind: kindEngine, Message: look.Error()})
+		out.Looked = look
+		return out, false
+	}
 	if err != nil {
 		failure := e.ended(err)
 		return e.outcome(nil, failure), false
@@ -226,6 +239,10 @@ func (e *execution) limit(k proto.Kind) int {
 		return e.lim.MaxLogs + frameSlack
 	case proto.Idle:
 		return 4
+	case proto.Look:
+		if e.req.Guarded {
+			return 256
+		}
 	case proto.Done:
 		return e.lim.MaxValue + e.lim.MaxContent + 2*frameSlack
 	}
@@ -254,6 +271,8 @@ func (e *execution) listen() (*proto.DoneMsg, error) {
 			if err := e.rest.idles(f.Data); err != nil {
 				return nil, err
 			}
+		case proto.Look:
+			return nil, looked(f.Data)
 		case proto.Log:
 			if err := e.log(f.Data); err != nil {
 				return nil, err

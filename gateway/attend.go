@@ -17,9 +17,15 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 	for {
 		list, idle, changed := x.waits()
 		if x.stageOver() {
+			if y := g.longer(ctx, r, x); y != nil {
+				return g.attend(ctx, r, y)
+			}
 			return g.planOf(ctx, r, x)
 		}
 		logins := x.signIns()
+		if x.guarded && len(list)+len(logins) > 0 {
+			return g.longerEnded(ctx, r, x)
+		}
 		form := r.takesForms(list)
 		if _, byURL := r.elicits(); len(logins) > 0 && !byURL {
 			form = false
@@ -65,6 +71,9 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 		}
 		select {
 		case <-x.done:
+			if x.guarded {
+				return g.longerEnded(ctx, r, x)
+			}
 			return g.finished(r, x), nil
 		case <-changed:
 		case <-quiet:

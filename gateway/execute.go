@@ -225,7 +225,7 @@ func (h *host) Call(ctx context.Context, c codemode.HostCall) (json.RawMessage, 
 	result, err := h.g.callTool(ctx, p, t, params)
 	var kept *collected
 	if errors.As(err, &kept) {
-		return nil, &codemode.Held{}
+		return nil, &codemode.Held{StandIn: true}
 	}
 	if err != nil {
 		return nil, h.hostError(err)

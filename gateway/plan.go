@@ -39,7 +39,7 @@ type planning struct {
 	steps   []writeguard.PlanStep
 	looked  map[string]bool // reads of the run so far, by tool and arguments
 	reads   int             // that came after a step
-	waiting int             // reads that want to see what steps have done
+	wants   map[int]bool    // reads that want to see what steps have done, by question
 	resting bool
 }
 
@@ -136,6 +136,41 @@ func lookKey(tool string, args json.RawMessage) string {
 	return tool + " " + writeguard.HashArguments(canonical)
 }
 
+// keeps tells whether a call is not made in this life of the run: it is in the
+// plan already, or wants to know what the plan will have done.
+func (x *run) keeps(v *view, c codemode.HostCall, i int) error {
+	p := &x.plan
+	p.mu.Lock()
+	known := slices.ContainsFunc(p.steps, func(s writeguard.PlanStep) bool { return s.Question == c.Question })
+	wants := p.wants[c.Question]
+	p.mu.Unlock()
+	if known {
+		x.mu.Lock()
+		x.made[i].Status = planned
+		x.mu.Unlock()
+		return &codemode.Held{StandIn: true}
+	}
+	if wants {
+		return &codemode.Held{}
+	}
+	x.mu.Lock()
+	class := x.made[i].Class
+	x.mu.Unlock()
+	if class == writeguard.Read && len(codemode.Refs(x.marker(), c.Arguments)) > 0 {
+		p.mu.Lock()
+		p.want(c.Question)
+		p.mu.Unlock()
+		return &codemode.Held{}
+	}
+	if x.looksBack(v, c, i) {
+		return &codemode.Held{}
+	}
+	return nil
+}
+
+// marker is that of references in arguments of the run's calls.
+func (x *run) marker() string { return codemode.Marker(x.recording.head.Seed) }
+
 // looksBack tells whether a read wants to see what a collected step will have
 // done: it asks the same server again what was asked before, or about the very
 // thing that a step changes. What it would answer now would be a lie later, so
@@ -161,12 +196,20 @@ func (x *run) looksBack(v *view, c codemode.HostCall, i int) bool {
 			continue
 		}
 		if again || err == nil && within(args, s.Arguments) {
-			p.waiting++
+			p.want(c.Question)
 			return true
 		}
 	}
 	p.reads++
 	return false
+}
+
+// want notes a read that waits for the plan.
+func (p *planning) want(question int) {
+	if p.wants == nil {
+		p.wants = map[int]bool{}
+	}
+	p.wants[question] = true
 }
 
 // within reports whether every member of a is the same in b.
@@ -191,17 +234,13 @@ func (g *Gateway) makePlan(ctx context.Context, r *request, x *run) (*writeguard
 	ctx = context.WithoutCancel(ctx)
 	x.plan.mu.Lock()
 	steps := slices.Clone(x.plan.steps)
-	reads, waiting := x.plan.reads, x.plan.waiting
+	reads, waiting := x.plan.reads, len(x.plan.wants)
 	x.plan.mu.Unlock()
 	slices.SortFunc(steps, func(a, b writeguard.PlanStep) int { return a.Seq - b.Seq })
-	plan := &writeguard.Plan{User: r.who.ID, UserName: r.who.Name, Client: r.client, Mode: writeguard.Code, Run: x.id, Stage: x.recording.epoch + 1, Reads: reads, Steps: steps}
-	switch {
-	case isClosed(x.done):
-	case waiting > 0:
-		plan.Ends = "the code looks again at what the plan changes"
-	default:
-		plan.Ends = "the code waits for the results of its calls"
-	}
+	ends := x.stageEnds(waiting)
+	steps = x.recording.fit(steps, ends.look)
+	plan := &writeguard.Plan{User: r.who.ID, UserName: r.who.Name, Client: r.client, Mode: writeguard.Code, Run: x.id, Stage: x.recording.stage, Reads: reads, Steps: steps, Ends: ends.text(steps)}
+	refer(plan, x.marker())
 	if !x.recording.whole() {
 		plan.Ends += "; what it has read is too much to be kept, so it cannot go on after the plan"
 	}
@@ -282,7 +321,7 @@ func (g *Gateway) planResult(r *request, plan *writeguard.Plan, progress *writeg
 			fmt.Fprintf(&b, "- and %d more, all on the page\n", len(plan.Steps)-i)
 			break
 		}
-		fmt.Fprintf(&b, "- %s on server %s (%s) %s\n", s.Tool, s.Server, s.Class, bounded(string(s.Arguments), 200))
+		fmt.Fprintf(&b, "- %s on server %s (%s) %s\n", s.Tool, s.Server, s.Class, bounded(string(shownArguments(plan, i)), 200))
 	}
 	if plan.Ends != "" {
 		fmt.Fprintf(&b, "The plan ends here because %s; the code goes on from there once it was applied.\n", plan.Ends)

@@ -230,3 +230,58 @@ func TestPlanReadsThatLookBackWait(t *testing.T) {
 		t.Errorf("%s %q", got.Raw, v.calls())
 	}
 }
+
+// What is made can be used by the next call before it is made.
+func TestPlanUsesAnswersThatComeLater(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v)+planWrites, nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	got := c.code(`const out = [];
+for (const name of ['a', 'b']) { const made = await s.kill({id: name}); out.push(await s.kill({id: made})); }
+return out`, "", nil)
+	id := planIDs.FindString(got.text())
+	if id == "" || !strings.Contains(got.text(), "4 calls") || strings.Contains(got.text(), "ends here") || !strings.Contains(got.text(), "⟨answer of step 1⟩") {
+		t.Fatalf("%s\n%s", got.Raw, p.log.String())
+	}
+	p.decidePlan(id, "approve", "0", "1", "2", "3")
+	got = c.plan(id)
+	want := []string{"a", `ran kill {"id":"a"}`, "b", `ran kill {"id":"b"}`}
+	if !slices.Equal(ids(v, "kill"), want) || !strings.Contains(got.text(), "4 done") || !strings.Contains(got.text(), `ran kill {\"id\":\"ran kill`) {
+		t.Errorf("%q\n%s", ids(v, "kill"), got.Raw)
+	}
+}
+
+// A step that was removed throws in the code that was told of its success; what
+// was carried out is not sent again, whichever way the code goes then.
+func TestPlanWithoutAStepGoesOn(t *testing.T) {
+	for what, code := range map[string]string{
+		"ends":      `for (const id of ['a', 'b', 'c', 'd']) await s.kill({id}); return 'all'`,
+		"skips":     `const out = []; for (const id of ['a', 'b', 'c', 'd']) { try { await s.kill({id}); out.push(id) } catch (e) { out.push(e.code) } } return out.join()`,
+		"looks on":  `const out = []; for (const id of ['a', 'b', 'c', 'd']) { try { await s.kill({id}); out.push(id) } catch (e) { out.push((await s.look({id})).length) } } return out.join()`,
+		"builds on": `let r; try { r = await s.kill({id: 'b'}) } catch {} const out = []; for (const id of ['a', 'b', 'c']) { try { await s.kill({id, on: id === 'c' ? r : 0}); out.push(id) } catch (e) { out.push(e.code) } } return out.join()`,
+	} {
+		v := serve(t, upstreamtest.Legacy, nil)
+		p := start(t, trusted(v)+planWrites, nil)
+		c := p.client(legacy, twoTools, noCaps, nil)
+		got := c.code(code, "", nil)
+		id := planIDs.FindString(got.text())
+		if !strings.Contains(got.text(), "4 calls") {
+			t.Fatalf("%s: %s\n%s", what, got.Raw, p.log.String())
+		}
+		if what == "builds on" {
+			p.decidePlan(id, "approve", "1", "2", "3")
+		} else {
+			p.decidePlan(id, "approve", "0", "2", "3")
+		}
+		got = c.plan(id)
+		want, value := []string{"a", "c", "d"}, map[string]string{"ends": "was removed from the plan", "skips": "a,removed,c,d\n", "looks on": "a,19,c,d\n"}[what]
+		if what == "builds on" {
+			// The code now builds c on nothing: that is another call, and planned anew.
+			want, value = []string{"a", "b"}, `"id":"c"`
+		}
+		if !slices.Equal(ids(v, "kill"), want) || !strings.Contains(got.text(), value) || !strings.Contains(got.text(), "removed") {
+			t.Errorf("%s: sent %q\n%s", what, ids(v, "kill"), got.text())
+		}
+		p.stop()
+	}
+}

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
+	"github.com/mcp-portal/mcp-portal/codemode"
 	"github.com/mcp-portal/mcp-portal/wire"
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
@@ -226,18 +228,60 @@ func (g *Gateway) applyStep(ctx context.Context, r *request, plan *writeguard.Pl
 	if t == nil || !r.view.sees(t) {
 		return g.stepEnded(ctx, plan, i, writeguard.StepFailed, "the tool is not there any more, or not for this user")
 	}
+	args, state, why := g.stepArguments(ctx, plan, progress, i)
+	if state != "" {
+		return g.stepEnded(ctx, plan, i, state, why)
+	}
 	var taken error
 	p := &passage{req: r, mode: plan.Mode, run: plan.Run, before: step.Before, step: &appliedStep{plan, i}, sending: func(ctx context.Context) error {
 		taken = g.stepSending(ctx, plan, i, attempt)
 		return taken
 	}}
-	result, err := g.callTool(ctx, p, t, withArguments(t, step.Arguments))
+	result, err := g.callTool(ctx, p, t, withArguments(t, args))
 	if taken != nil {
 		return taken
 	}
-	state, why := stepOutcome(ctx, g, result, err)
+	state, why = stepOutcome(ctx, g, result, err)
 	if err == nil {
 		g.keepStepAnswer(ctx, plan, i, result)
 	}
 	return g.stepEnded(ctx, plan, i, state, why)
+}
+
+// stepArguments are those of a step with the answers of earlier steps in their
+// places. A state: the step is not sent, and why.
+func (g *Gateway) stepArguments(ctx context.Context, plan *writeguard.Plan, progress *writeguard.Progress, i int) (args json.RawMessage, state writeguard.StepState, why string) {
+	step := plan.Steps[i]
+	if len(step.Refs) == 0 {
+		return step.Arguments, "", ""
+	}
+	by := map[int]int{}
+	for _, ref := range step.Refs {
+		if ref.Step < 0 || ref.Step >= i {
+			return nil, writeguard.StepFailed, "it builds on an answer that is not part of the plan"
+		}
+		if s := progress.Steps[ref.Step].State; s != writeguard.StepDone {
+			return nil, writeguard.StepNotSent, fmt.Sprintf("it builds on step %d, which is %s", ref.Step+1, strings.ReplaceAll(string(s), "_", " "))
+		}
+		by[ref.Question] = ref.Step
+	}
+	args, err := codemode.Resolve(plan.Marker, step.Arguments, func(ref codemode.Ref) (json.RawMessage, error) {
+		k, ok := by[ref.Question]
+		if !ok {
+			return nil, errors.New("it builds on an answer that is not part of the plan")
+		}
+		answer, err := g.plans.Answer(ctx, plan.ID, k)
+		if err != nil {
+			return nil, err
+		}
+		v, err := codemode.Follow(answer, ref)
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", k+1, err)
+		}
+		return v, nil
+	})
+	if err != nil {
+		return nil, writeguard.StepFailed, "its arguments could not be completed: " + err.Error()
+	}
+	return args, "", ""
 }

@@ -88,7 +88,7 @@ func planReport(plan *writeguard.Plan, progress *writeguard.Progress) string {
 			continue
 		}
 		step := plan.Steps[i]
-		fmt.Fprintf(&b, "\n%d. %s on %s %s: %s", i+1, step.Tool, step.Server, bounded(string(step.Arguments), 120), s.State)
+		fmt.Fprintf(&b, "\n%d. %s on %s %s: %s", i+1, step.Tool, step.Server, bounded(string(shownArguments(plan, i)), 120), s.State)
 		if s.State == writeguard.StepUnknown {
 			b.WriteString(" outcome: it may have been carried out, check before doing it again")
 		}
@@ -111,6 +111,27 @@ func firstLine(s string) string {
 // went wrong.
 const reportedSteps = 50
 
+// shownArguments are those of a step as people and agents read them: with words
+// where answers of earlier steps will stand.
+func shownArguments(plan *writeguard.Plan, i int) json.RawMessage {
+	step := plan.Steps[i]
+	at := map[int]int{}
+	for _, ref := range step.Refs {
+		at[ref.Question] = ref.Step + 1
+	}
+	args, err := codemode.Resolve(plan.Marker, step.Arguments, func(ref codemode.Ref) (json.RawMessage, error) {
+		text := fmt.Sprintf("⟨answer of step %d⟩", at[ref.Question])
+		for _, p := range ref.Path {
+			text += "." + p
+		}
+		return wire.Quote(text), nil
+	})
+	if err != nil || len(step.Refs) == 0 {
+		return step.Arguments
+	}
+	return args
+}
+
 // withReport puts the report of a plan before what came after it.
 func withReport(result json.RawMessage, plan *writeguard.Plan, progress *writeguard.Progress, report string) json.RawMessage {
 	o, err := wire.ParseObject(result)
@@ -132,7 +153,7 @@ func withReport(result json.RawMessage, plan *writeguard.Plan, progress *writegu
 	}
 	steps := []step{}
 	for i, s := range progress.Steps {
-		steps = append(steps, step{plan.Steps[i].Tool, plan.Steps[i].Server, bounded(string(plan.Steps[i].Arguments), 200), s.State, s.Error})
+		steps = append(steps, step{plan.Steps[i].Tool, plan.Steps[i].Server, bounded(string(shownArguments(plan, i)), 200), s.State, s.Error})
 	}
 	said, err := wire.ParseObject(o.Get("structuredContent"))
 	if err != nil {
@@ -212,12 +233,18 @@ func (g *Gateway) goOnAfterPlan(ctx context.Context, r *request, plan *writeguar
 	if head.Version != g.runVersion() {
 		return nil, cannot("the portal was replaced by another version meanwhile")
 	}
-	if events, err = g.withAnswers(ctx, r, plan, progress, events); err != nil {
+	events, loose, err := g.withAnswers(ctx, r, plan, progress, events)
+	if err != nil {
 		return nil, cannot(err.Error())
 	}
-	rec.Plan, rec.Life, rec.Epoch, rec.Held, rec.Chunks = "", rec.Life+1, rec.Epoch+1, true, 2
+	rec.Plan, rec.Life, rec.Epoch, rec.Held, rec.Chunks, rec.Stage = "", rec.Life+1, rec.Epoch+1, true, 2, plan.Stage
 	rec.Made = madeBy(rec.Made, plan, progress)
-	for n, chunk := range []any{head, events} {
+	chunks := []any{head, events}
+	if loose { // it is recorded anew from its beginning
+		chunks, rec.Chunks = nil, 0
+		rec.Before, rec.Made = append(rec.Before, rec.Made...), nil
+	}
+	for n, chunk := range chunks {
 		if err := g.keepChunk(ctx, id, rec.Epoch, n, chunk); err != nil {
 			return nil, fmt.Errorf("The plan was applied; its code could not be gone on with now: %w. Call this tool again with only {\"plan\":%q} shortly", err, plan.ID)
 		}
@@ -231,44 +258,86 @@ func (g *Gateway) goOnAfterPlan(ctx context.Context, r *request, plan *writeguar
 		return nil, errors.New("another request is already continuing the code of this plan: wait for its answer")
 	}
 	x := g.runs.again(id, r, rec, head, mine, events)
-	g.runs.begin(x, &codemode.Recording{Version: head.Version, Seed: head.Seed, Start: head.Start, Events: events})
+	g.runs.begin(x, &codemode.Recording{Version: head.Version, Seed: head.Seed, Start: head.Start, Events: events, Loose: loose})
 	return x, nil
 }
 
-// withAnswers is a recording with what became of the steps of a plan.
-func (g *Gateway) withAnswers(ctx context.Context, r *request, plan *writeguard.Plan, progress *writeguard.Progress, events []codemode.Event) ([]codemode.Event, error) {
+// withAnswers is a recording with what became of the steps of a plan. loose says
+// that the script was told of a success which did not come about: it need not
+// repeat itself from there on.
+func (g *Gateway) withAnswers(ctx context.Context, r *request, plan *writeguard.Plan, progress *writeguard.Progress, events []codemode.Event) (all []codemode.Event, loose bool, err error) {
 	last := int64(0)
 	for _, ev := range events {
 		last = max(last, ev.Time)
 	}
+	answers := map[int]codemode.Event{}
 	for i, s := range progress.Steps {
-		ev := codemode.Event{Kind: codemode.EventAnswer, N: plan.Steps[i].Question, Time: max(last, s.Ended.UnixMilli(), s.At.UnixMilli())}
-		if !s.Ended.IsZero() && !s.Sent.IsZero() {
-			ev.Millis = float64(s.Ended.Sub(s.Sent)) / float64(time.Millisecond)
+		ev, err := g.stepAnswer(ctx, r, plan, i, s)
+		if err != nil {
+			return nil, false, err
 		}
-		what := fmt.Sprintf("%s on server %s", plan.Steps[i].Tool, plan.Steps[i].Server)
-		fail := func(code, message string) {
-			ev.Failed, ev.Data = true, wire.Encode(map[string]string{"code": code, "message": message})
-		}
-		switch s.State {
-		case writeguard.StepDone:
-			answer, err := g.plans.Answer(ctx, plan.ID, i)
-			if err != nil {
-				return nil, err
-			}
-			if ev.Data = answer; len(answer) > r.set.cfg.Code.MaxCallResult {
-				fail("too_large", fmt.Sprintf("%s was carried out, but its result of %d bytes is more than a script may receive", what, len(answer)))
-			}
-		case writeguard.StepRemoved:
-			text := fmt.Sprintf("%s was removed from the plan by its reviewer and was not sent", what)
-			if s.Note != "" {
-				text += ": " + bounded(s.Note, 300)
-			}
-			fail("removed", text)
-		default:
-			fail("not_sent", fmt.Sprintf("%s was not sent: %s", what, bounded(s.Error, 300)))
-		}
-		events = append(events, ev)
+		ev.Time = max(last, s.Ended.UnixMilli(), s.At.UnixMilli())
+		answers[ev.N] = ev
+		loose = loose || plan.Steps[i].Given && s.State != writeguard.StepDone
 	}
-	return events, nil
+	value := func(ref codemode.Ref) (json.RawMessage, error) {
+		a, ok := answers[ref.Question]
+		if !ok || a.Failed {
+			return nil, errors.New("there is no such answer")
+		}
+		return codemode.Follow(a.Data, ref)
+	}
+	given := map[int]bool{}
+	for _, ev := range events {
+		switch a, ok := answers[ev.N]; {
+		case ev.Kind == codemode.EventAnswer && ev.Later && ok:
+			given[ev.N] = true
+			a.Time = ev.Time // the script's clock goes as it went
+			ev = a
+		case ev.Kind == codemode.EventAnswer && ev.Later:
+			return nil, false, errors.New("its recording does not fit the plan")
+		case ev.Kind == codemode.EventCall:
+			if data, err := codemode.Resolve(plan.Marker, ev.Data, value); err == nil {
+				ev.Data = data
+			}
+		}
+		all = append(all, ev)
+	}
+	for _, s := range plan.Steps {
+		if !given[s.Question] {
+			all = append(all, answers[s.Question])
+		}
+	}
+	return all, loose, nil
+}
+
+// stepAnswer is what a script is told of a step.
+func (g *Gateway) stepAnswer(ctx context.Context, r *request, plan *writeguard.Plan, i int, s writeguard.StepProgress) (codemode.Event, error) {
+	ev := codemode.Event{Kind: codemode.EventAnswer, N: plan.Steps[i].Question}
+	if !s.Ended.IsZero() && !s.Sent.IsZero() {
+		ev.Millis = float64(s.Ended.Sub(s.Sent)) / float64(time.Millisecond)
+	}
+	what := fmt.Sprintf("%s on server %s", plan.Steps[i].Tool, plan.Steps[i].Server)
+	fail := func(code, message string) {
+		ev.Failed, ev.Data = true, wire.Encode(map[string]string{"code": code, "message": message})
+	}
+	switch s.State {
+	case writeguard.StepDone:
+		answer, err := g.plans.Answer(ctx, plan.ID, i)
+		if err != nil {
+			return ev, err
+		}
+		if ev.Data = answer; len(answer) > r.set.cfg.Code.MaxCallResult {
+			fail("too_large", fmt.Sprintf("%s was carried out, but its result of %d bytes is more than a script may receive", what, len(answer)))
+		}
+	case writeguard.StepRemoved:
+		text := fmt.Sprintf("%s was removed from the plan by its reviewer and was not sent", what)
+		if s.Note != "" {
+			text += ": " + bounded(s.Note, 300)
+		}
+		fail("removed", text)
+	default:
+		fail("not_sent", fmt.Sprintf("%s was not sent: %s", what, bounded(s.Error, 300)))
+	}
+	return ev, nil
 }

@@ -30,7 +30,7 @@ func (g *Gateway) seenPlan(w http.ResponseWriter, r *http.Request, v visitor) (*
 func (g *Gateway) planData(v visitor, plan *writeguard.Plan, progress *writeguard.Progress) pages.PlanData {
 	d := pages.PlanData{Frame: g.frame(v.who, v.csrf), Plan: plan, Progress: progress, State: progress.State(g.now()), Foreign: !plan.OwnedBy(v.who), Action: "/plans/" + plan.ID}
 	for i, s := range plan.Steps {
-		row := pages.PlanStep{Index: i, Step: s, Progress: progress.Steps[i]}
+		row := pages.PlanStep{Index: i, Step: s, Shown: shownArguments(plan, i), Progress: progress.Steps[i]}
 		if progress.Steps[i].State == writeguard.StepOpen {
 			if row.Mine = plan.MayDecide(v.who, i); !row.Mine {
 				row.Waits = plan.Who(i)

@@ -36,11 +36,13 @@ const (
 type runRecord struct {
 	User   string     `json:"user"`
 	Made   []madeCall `json:"made"`
+	Before []madeCall `json:"before,omitempty"` // of lives whose calls have other numbers now
 	Ended  string     `json:"ended,omitempty"`  // why it is over; empty: it goes on
 	Held   bool       `json:"held,omitempty"`   // a process has it in memory
 	Life   int        `json:"life"`             // how often it was begun
 	Chunks int        `json:"chunks,omitempty"` // of its recording; 0: there is none
 	Epoch  int        `json:"epoch,omitempty"`  // how often the recording was begun anew
+	Stage  int        `json:"stage,omitempty"`  // how many plans it has made that were applied
 	Plan   string     `json:"plan,omitempty"`   // it waits for this plan, and goes on with nothing else
 }
 
@@ -69,14 +71,15 @@ type recording struct {
 	keep   sync.Mutex // one writer at a time
 	stored []byte     // the record as this process wrote it; nil: there is none
 	life   int
-	epoch  int
+	epoch  int // see runRecord
 	chunks int
 	plan   string // that the run waits for
+	stage  int    // how many plans it has made, and one
 	gone   bool   // the run is another process's, or nobody's: write nothing
 }
 
 func newRecording(version, code string) *recording {
-	return &recording{head: recordingHead{Version: version, Code: code, Seed: rand.Uint64(), Start: time.Now().UnixMilli()}, life: 1}
+	return &recording{head: recordingHead{Version: version, Code: code, Seed: rand.Uint64(), Start: time.Now().UnixMilli()}, life: 1, stage: 1}
 }
 
 // Add makes it a codemode.Journal.
@@ -117,7 +120,7 @@ func (g *Gateway) keepRecord(ctx context.Context, x *run, ended string, held boo
 		}
 	}
 	x.mu.Lock()
-	rec := runRecord{User: x.req.who.ID, Made: append([]madeCall(nil), x.made...), Ended: ended, Held: held, Life: c.life, Chunks: c.chunks, Epoch: c.epoch, Plan: c.plan}
+	rec := runRecord{User: x.req.who.ID, Made: append([]madeCall(nil), x.made...), Before: x.earlier, Ended: ended, Held: held, Life: c.life, Chunks: c.chunks, Epoch: c.epoch, Stage: c.stage - 1, Plan: c.plan}
 	x.mu.Unlock()
 	if !c.whole() {
 		rec.Chunks = 0
@@ -302,12 +305,12 @@ func (g *Gateway) recorded(ctx context.Context, id string, rec runRecord) (head 
 // again makes a run that goes on from its recording; mine is its record, which
 // this process has just written.
 func (s *runs) again(id string, r *request, rec runRecord, head recordingHead, mine []byte, events []codemode.Event) *run {
-	c := &recording{head: head, stored: mine, life: rec.Life, epoch: rec.Epoch, chunks: rec.Chunks}
+	c := &recording{head: head, stored: mine, life: rec.Life, epoch: rec.Epoch, chunks: rec.Chunks, stage: rec.Stage + 1}
 	for _, ev := range events {
 		c.bytes += len(ev.Data) + len(ev.Name) + 64
 	}
 	x := s.make(id, r, c)
-	x.made, x.waited = rec.Made, true
+	x.made, x.earlier, x.waited = rec.Made, rec.Before, true
 	return x
 }
 

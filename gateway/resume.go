@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -144,9 +145,9 @@ func (g *Gateway) lostRun(ctx context.Context, r *request, id string) string {
 		return fmt.Sprintf("There is no paused run %q. Check what has been done before you run code again.", bounded(id, 60))
 	}
 	if rec.Ended != "" {
-		return lostText(rec.Ended, rec.Made)
+		return lostText(rec.Ended, append(rec.Before, rec.Made...))
 	}
-	return "The run is gone: the portal process that held it was restarted or replaced by another version, or another process of this portal holds it." + madeSentence(rec.Made) +
+	return "The run is gone: the portal process that held it was restarted or replaced by another version, or another process of this portal holds it." + madeSentence(append(rec.Before, rec.Made...)) +
 		" Approvals already given stay valid for exactly the same calls until they expire."
 }
 
@@ -165,7 +166,7 @@ func (x *run) madeSentence() string { return madeSentence(x.calls()) }
 func (x *run) calls() []madeCall {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return append([]madeCall(nil), x.made...)
+	return append(slices.Clone(x.earlier), x.made...)
 }
 
 // mayHaveChanged tells whether a call was sent that is more than a look.

@@ -49,6 +49,8 @@ type run struct {
 
 	recording *recording
 	plan      planning
+	guarded   bool // it goes on with stand-ins for answers of planned calls
+	before    *run // a guarded run: the one whose stage it makes longer
 
 	mu       sync.Mutex
 	pending  map[string]*pendingApproval
@@ -58,6 +60,7 @@ type run struct {
 	changed  chan struct{}            // closed and replaced when pending or busy changes
 	busy     int                      // host calls under way, waiting ones included
 	made     []madeCall
+	earlier  []madeCall // of lives whose calls have other numbers now
 	attached bool
 	ending   string    // why it is being ended or let go; nobody may take hold of it then
 	left     time.Time // when the last request let go of it
@@ -109,7 +112,7 @@ func (s *runs) begin(x *run, replay *codemode.Recording) {
 			x.signal()
 			x.mu.Unlock()
 		}()
-		x.out, x.err = s.g.opt.Runner.Run(x.ctx, codemode.Request{ID: x.id, Owner: x.req.who.ID, Code: head.Code, Tools: codeTools(x.req.view), Paused: &x.pause, Rests: x.rests,
+		x.out, x.err = s.g.opt.Runner.Run(x.ctx, codemode.Request{ID: x.id, Owner: x.req.who.ID, Code: head.Code, Tools: codeTools(x.req.view), Paused: &x.pause, Rests: x.rests, Guarded: x.guarded,
 			Journal: x.recording, Replay: replay, Seed: head.Seed, Start: head.Start},
 			&counted{host: &host{g: s.g, req: x.req, run: x}, run: x})
 	}()
@@ -143,8 +146,8 @@ func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessa
 	if err := unknownBefore(hc, before); err != nil {
 		return nil, err
 	}
-	if x.looksBack(c.req.view, hc, i) {
-		return nil, &codemode.Held{}
+	if held := x.keeps(c.req.view, hc, i); held != nil {
+		return nil, held
 	}
 	x.mu.Lock()
 	x.busy++

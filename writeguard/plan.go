@@ -24,6 +24,7 @@ type Plan struct {
 	Ends     string     `json:"ends,omitempty"` // why the dry run went no further; empty: the code ended
 	Reads    int        `json:"reads"`          // calls that only looked, made after a step had been collected
 	Steps    []PlanStep `json:"steps"`
+	Marker   string     `json:"marker,omitempty"` // of references in arguments
 }
 
 // PlanStep is one call of a plan.
@@ -42,6 +43,15 @@ type PlanStep struct {
 	Before    Facts             `json:"before"`         // what the run had called before it
 	// Given says that the code went on with a placeholder for its answer.
 	Given bool `json:"given,omitempty"`
+	// Refs are the answers of earlier steps that the arguments take something from.
+	Refs []StepRef `json:"refs,omitempty"`
+}
+
+// StepRef is a reference to the answer of an earlier step.
+type StepRef struct {
+	Step     int    `json:"step"` // from 0; -1: there is no such step
+	Question int    `json:"question"`
+	Path     string `json:"path,omitempty"` // names of members, with dots; empty: all of it
 }
 
 // StepState is what became of a step.

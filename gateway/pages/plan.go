@@ -2,7 +2,9 @@ package pages
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/writeguard"
@@ -24,6 +26,7 @@ type PlanData struct {
 type PlanStep struct {
 	Index    int // from 0, as the form names it
 	Step     writeguard.PlanStep
+	Shown    json.RawMessage // its arguments, with words where answers of earlier steps will stand
 	Progress writeguard.StepProgress
 	Mine     bool   // the viewer may decide it now
 	Waits    string // for whom it waits, if not for the viewer
@@ -64,12 +67,31 @@ func (s PlanStep) Tone() string {
 
 // Hidden reports whether the arguments hold characters shown as escapes.
 func (s PlanStep) Hidden() bool {
-	plain := string(s.Step.Arguments)
+	plain := string(s.Arguments())
 	return writeguard.Visible(plain) != plain
 }
 
-// Arguments are those of the step.
-func (s PlanStep) Arguments() json.RawMessage { return s.Step.Arguments }
+// Arguments are those of the step as they are shown.
+func (s PlanStep) Arguments() json.RawMessage {
+	if s.Shown == nil {
+		return s.Step.Arguments
+	}
+	return s.Shown
+}
+
+// Uses says which answers of earlier steps the arguments take something from.
+func (s PlanStep) Uses() (out []string) {
+	for _, ref := range s.Step.Refs {
+		text := fmt.Sprintf("the answer of step %d", ref.Step+1)
+		if ref.Path != "" {
+			text = "." + ref.Path + " of " + text
+		}
+		if !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
+}
 
 // Open reports whether the viewer can decide something now.
 func (d PlanData) Open() bool {

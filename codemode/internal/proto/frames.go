@@ -22,6 +22,8 @@ const (
 	Log                    // worker → gateway: one console line
 	Done                   // worker → gateway: DoneMsg as JSON; id is the run's
 	Idle                   // worker → gateway: EncodeIdle; the script waits for an answer
+	Later                  // gateway → worker: as Result, without JSON: the answer to that id is known later
+	Look                   // worker → gateway: LookMsg as JSON; the script wants to know such an answer
 )
 
 // HeaderLen is the size of a frame's header in bytes.

@@ -38,6 +38,11 @@ type RunMsg struct {
 	// What a replay needs to be the same: chance, and the time at the start.
 	Seed        uint64 `json:"seed"`
 	StartMillis int64  `json:"start_ms"` // Unix milliseconds
+
+	// Marker, if not empty, makes the run a guarded one, in which calls can have
+	// their answers later. In arguments it is the only member of an object that
+	// is a Ref to such an answer.
+	Marker string `json:"marker,omitempty"`
 }
 
 // EncodeRun is the payload of a Run frame.
@@ -110,6 +115,24 @@ func DecodeAnswer(b []byte) (now int64, data []byte, err error) {
 	return int64(binary.LittleEndian.Uint64(b)), b[AnswerLen:], nil
 }
 
+// Ref names the answer of a call, or a part of it.
+type Ref struct {
+	Question int      `json:"q"`              // as the host numbers it, from 1
+	Raw      bool     `json:"raw,omitempty"`  // of the result as it is, not of its value
+	Path     []string `json:"path,omitempty"` // names of members and numbers of items
+}
+
+// MaxPath is the length of the longest Path.
+const MaxPath = 32
+
+// LookMsg says that a script wants to know an answer that is known later. The
+// worker does nothing more.
+type LookMsg struct {
+	Taken    uint32 `json:"taken"`        // answers, up to the one that let the script go on to here
+	Question int    `json:"q"`            // whose answer it wants to know
+	At       string `json:"at,omitempty"` // "line:column"
+}
+
 // ErrorMsg is why a call failed.
 type ErrorMsg struct {
 	Code    string `json:"code"`
@@ -152,6 +175,9 @@ const callBits = 24
 // CallID is the id of the n-th call or query (from 1) of a worker's run. It is
 // unique in the life of a worker, so a late answer meets no wrong call.
 func CallID(run, n uint32) uint32 { return run<<callBits | n }
+
+// CallNumber is the n of a CallID.
+func CallNumber(id uint32) uint32 { return id & (1<<callBits - 1) }
 
 // OfRun tells whether an id is of a call or query of a run.
 func OfRun(id, run uint32) bool { return id>>callBits == run }

@@ -61,7 +61,13 @@ func (r *run) install() error {
 			}
 		}
 	}
-	return r.installConsole()
+	if err := r.installConsole(); err != nil {
+		return err
+	}
+	if r.msg.Marker != "" {
+		return r.installGuard()
+	}
+	return nil
 }
 
 func (r *run) codemode() *goja.Object {
@@ -112,7 +118,7 @@ func (r *run) paginate(call, describe func(goja.FunctionCall) goja.Value) func(g
 	var made goja.Callable
 	return func(c goja.FunctionCall) goja.Value {
 		if made == nil {
-			v, err := r.vm.RunProgram(r.w.prelude.paginate)
+			v, err := r.vm.RunProgram(r.prelude.paginate)
 			if err != nil {
 				panic(err)
 			}
@@ -217,6 +223,7 @@ func (r *run) callByName(c goja.FunctionCall, raw bool) goja.Value {
 	if raw {
 		helper = "codemode.raw"
 	}
+	r.asked(c.Argument(0))
 	if !goja.IsString(c.Argument(0)) {
 		return r.rejectType(helper + " takes the name of a tool as text, then its arguments")
 	}
@@ -235,6 +242,7 @@ func (r *run) callByName(c goja.FunctionCall, raw bool) goja.Value {
 // call sends one tool call and returns the promise of its result. Everything
 // that can go wrong is a rejection, so that .catch and allSettled see it.
 func (r *run) call(outward, label string, args []goja.Value, raw bool) goja.Value {
+	r.asked(args...)
 	if len(args) > 1 {
 		return r.rejectType(fmt.Sprintf("%s takes one object with named arguments, not %d values", label, len(args)))
 	}
@@ -252,7 +260,7 @@ func (r *run) call(outward, label string, args []goja.Value, raw bool) goja.Valu
 			return r.rejectType("the arguments of " + label + " are a promise: await it first")
 		}
 		w := newWriter(r.vm, r.msg.MaxArgs)
-		w.strict = true
+		w.strict, w.run = true, r
 		if err := r.try(func() { w.value(arg, 0) }); err != nil {
 			return r.rejectWith(err)
 		}
@@ -275,7 +283,7 @@ func (r *run) query(name string) func(goja.FunctionCall) goja.Value {
 			return r.rejected(kindCalls, fmt.Sprintf("codemode.%s was called more than %d times, the limit of one run: ask once and keep the answer", name, r.msg.MaxCalls))
 		}
 		w := newWriter(r.vm, r.msg.MaxArgs)
-		w.strict = true
+		w.strict, w.run, w.noStandIns = true, r, true
 		if err := r.try(func() { w.value(r.vm.NewArray(anys(c.Arguments)...), 0) }); err != nil {
 			return r.rejectWith(err)
 		}

@@ -196,6 +196,11 @@ func (r *run) finishProgram(prg *ast.Program, body *ast.BlockStatement, entry st
 	m := &mistakes{server: r.knows}
 	m.question(body)
 	r.forEach = m.forEach
+	if r.msg.Marker != "" {
+		if err := guarded(prg, r.src.text); err != nil {
+			return nil, err
+		}
+	}
 	out, err := goja.CompileAST(prg, false)
 	if err != nil {
 		return nil, r.compileError(err)

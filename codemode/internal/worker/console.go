@@ -47,6 +47,7 @@ func (r *run) installConsole() error {
 		}
 	}
 	if err := console.Set("assert", r.function("assert", func(c goja.FunctionCall) goja.Value {
+		r.asked(c.Argument(0))
 		if !c.Argument(0).ToBoolean() {
 			r.print("[error] Assertion failed: ", c.Arguments[min(1, len(c.Arguments)):])
 		}
@@ -85,6 +86,7 @@ func (r *run) print(prefix string, args []goja.Value) {
 			b.WriteString("undefined")
 		} else {
 			w := newWriter(r.vm, maxLogItem)
+			w.run = r
 			w.value(a, 0) // a throwing getter throws at the user's console.log
 			b.Write(w.b)
 		}

@@ -49,6 +49,7 @@ type worker struct {
 	link    *link
 	prelude prelude
 	names   *names              // of the last run; the next one may have the same tools
+	guarded *prelude            // made for the first guarded run
 	current atomic.Pointer[run] // the run that orders of the gateway concern
 }
 
@@ -143,7 +144,7 @@ func (w *worker) obey(why byte, id uint32) {
 	}
 }
 
-func (w *worker) serve(vm *goja.Runtime) int {
+func (w *worker) serve(fresh *goja.Runtime) int {
 	for {
 		f, err := w.link.read()
 		if err != nil {
@@ -157,14 +158,27 @@ func (w *worker) serve(vm *goja.Runtime) int {
 			fmt.Fprintln(os.Stderr, err)
 			return exitUsage
 		}
+		pre, vm := w.prelude, fresh
+		if m.Marker != "" {
+			if w.guarded == nil {
+				g, err := guardedPrelude()
+				if err != nil {
+					fmt.Fprintln(os.Stderr, err)
+					return exitUsage
+				}
+				w.guarded = &g
+			}
+			pre, vm = *w.guarded, w.guarded.newRuntime()
+		}
 		r := newRun(w, f.ID, m, vm)
+		r.prelude = pre
 		w.current.Store(r)
 		stopWatch := r.watch()
 		d := r.do()
 		stopWatch()
 		w.current.Store(nil)
 		r.finish(&d)
-		vm = w.prelude.newRuntime() // off the path of the next request
+		fresh = w.prelude.newRuntime() // off the path of the next request
 		if heapBytes() > largeHeap {
 			debug.FreeOSMemory()
 		}

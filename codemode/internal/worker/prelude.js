@@ -132,7 +132,8 @@
     if (!isFinite(n)) return String(n);
     const least = o.minimumFractionDigits || 0;
     const most = o.maximumFractionDigits === undefined ? Math.max(3, least) : o.maximumFractionDigits;
-    let [whole, part = ''] = n.toFixed(most).split('.');
+    let [whole, part] = n.toFixed(most).split('.');
+    if (part === undefined) part = '';
     while (part.length > least && part.endsWith('0')) part = part.slice(0, -1);
     whole = whole.replace(/\B(?=(\d{3})+$)/g, ',');
     return part ? whole + '.' + part : whole;

@@ -40,6 +40,8 @@ type run struct {
 	next      uint32 // last id given to a call or query
 	calls     int    // calls made, of MaxCalls
 	spent     bool   // a call or query was refused for want of budget
+	prelude   prelude
+	standIns  map[*goja.Object]*standIn // of a guarded run
 	pending   map[uint32]*pendingCall
 	timers    map[uint32]*timer
 	cleared   map[uint32]struct{} // timers that the script called off
@@ -80,7 +82,7 @@ func newRun(w *worker, id uint32, m *proto.RunMsg, vm *goja.Runtime) *run {
 		w: w, vm: vm, id: id, msg: m, cpu0: cpuNanos(), logLeft: m.MaxLogs, now: m.StartMillis,
 		names: w.names, errorClass: vm.Get("Error"), pending: map[uint32]*pendingCall{}, unhandled: map[*goja.Promise]struct{}{},
 		timers: map[uint32]*timer{}, cleared: map[uint32]struct{}{}, awake: make(chan struct{}, 1),
-		promised: map[*goja.Object]string{}, absentTools: map[*goja.Object]func() string{},
+		standIns: map[*goja.Object]*standIn{}, prelude: w.prelude, promised: map[*goja.Object]string{}, absentTools: map[*goja.Object]func() string{},
 	}
 	if !m.KeepTools || r.names == nil {
 		r.names = newNames(m.Tools)
@@ -149,6 +151,10 @@ func (r *run) settle(main *goja.Promise) (d proto.DoneMsg) {
 		return r.failure(&thrown{main.Result()})
 	}
 	value := main.Result()
+	if len(r.standIns) > 0 { // what the value will be is not known
+		r.drain()
+		return proto.DoneMsg{OK: true}
+	}
 	if err := r.returnedFunctions(value); err != nil {
 		return r.failure(err)
 	}
@@ -403,6 +409,13 @@ func (r *run) wake() {
 
 // answer settles the promise of one call.
 func (r *run) answer(p *pendingCall, f proto.Frame) error {
+	if f.Kind == proto.Later {
+		o, err := r.standInFor(proto.Ref{Question: int(proto.CallNumber(f.ID)), Raw: p.raw})
+		if err != nil {
+			return err
+		}
+		return p.resolve(o)
+	}
 	if f.Kind == proto.Error {
 		var m proto.ErrorMsg
 		if err := json.Unmarshal(f.Data, &m); err != nil {

@@ -42,6 +42,9 @@ type writer struct {
 	promises  map[*goja.Promise]bool // that stood in the value
 	functions []string               // names of functions that did, 100 at most
 
+	run        *run // whose stand-ins may be among the values; nil: there are none
+	noStandIns bool // a stand-in is looked at
+
 	absent *absent // what was undefined; nil: not of interest
 }
 
@@ -174,6 +177,10 @@ func (w *writer) value(v goja.Value, depth int) {
 	o, isObject := v.(*goja.Object)
 	if !isObject {
 		w.primitive(v)
+		return
+	}
+	if s := w.run.standsIn(o); s != nil {
+		w.writeStandIn(s)
 		return
 	}
 	if depth > maxWriteDepth {
