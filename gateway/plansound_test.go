@@ -262,7 +262,7 @@ func inventNothing(t *testing.T, lane, lanes int) {
 
 // value is what a script returned, or its error without its place.
 func value(a answer) string {
-	text, _, _ := strings.Cut(a.text(), "\ncalls: ")
+	text, _, _ := strings.Cut(a.text(), "\ncalls:")
 	text, _, _ = strings.Cut(text, "\nPlan pl-")
 	return text
 }
