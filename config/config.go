@@ -212,10 +212,19 @@ func (s Server) HasPrefix() bool { return s.Prefix == nil || *s.Prefix }
 
 // ServerTool is what the admin says about one tool of a server.
 type ServerTool struct {
-	Enabled *bool    `yaml:"enabled"` // default true, with default_disabled false
-	Class   string   `yaml:"class"`   // "read", "write", "destructive": overrides every other source; "external" is a write that leaves the company
-	Labels  []string `yaml:"labels"`  // instead of those of the server: "private", "untrusted", "external"; [] says none of them
-	Groups  []string `yaml:"groups"`  // who may use it, besides the server's groups
+	Enabled *bool     `yaml:"enabled"` // default true, with default_disabled false
+	Class   string    `yaml:"class"`   // "read", "write", "destructive": overrides every other source; "external" is a write that leaves the company
+	Labels  []string  `yaml:"labels"`  // instead of those of the server: "private", "untrusted", "external"; [] says none of them
+	Groups  []string  `yaml:"groups"`  // who may use it, besides the server's groups
+	Preview Companion `yaml:"preview"` // read beforehand for a plan, so that its reviewer sees what is there; compared again before the plan is applied
+	Undo    Companion `yaml:"undo"`    // call that takes back what this one did; the page of an applied plan offers it
+}
+
+// Companion is a call of another tool of the same server that is made from a
+// call: to look beforehand, or to take it back.
+type Companion struct {
+	With string            `yaml:"with"` // original name of the tool
+	Args map[string]string `yaml:"args"` // its arguments: args.x of the call, before.x of its preview, result.x of its answer, 'text', or a number, true, false
 }
 
 // Guard is the policy of WriteGuard. Rules are tried in order, first match

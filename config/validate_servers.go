@@ -97,7 +97,12 @@ func (v *validator) server(path string, s Server) {
 	case s.CallCeiling == 0 && s.CallTimeout > v.c.Limits.CallCeiling:
 		v.report(key("call_timeout"), "%s is longer than limits.call_ceiling (%s); shorten it or raise the ceiling", short(s.CallTimeout), short(v.c.Limits.CallCeiling))
 	}
-	for name := range s.Tools {
+	for name, t := range s.Tools {
+		for what, c := range map[string]Companion{"preview": t.Preview, "undo": t.Undo} {
+			if path := join(key("tools"), name) + "." + what; v.has(path) && c.With == "" && !v.isBroken(path) {
+				v.report(path, "names no tool; write with")
+			}
+		}
 		if name == "" || len(name) > 256 {
 			v.report(join(key("tools"), name), "is not a tool name; write the name as the server lists it")
 		}

@@ -16,6 +16,13 @@
 //	query.go      portal_query_tools
 //	execute.go    portal_execute: one tool, code, resume
 //	runs.go       scripts under way and those that wait
+//	plan.go       what a dry run collects, and when its stage is over
+//	planlonger.go stages made longer by stand-ins for answers
+//	plancall.go   the plan of a direct call
+//	planapply.go  applying a plan: each step once, whatever dies
+//	planreport.go what became of a plan, and its run going on
+//	planpreview.go  what is there before a step, and taking steps back
+//	planweb.go    the page of a plan
 //	attend.go     answering with the end of a run, or with what it waits for
 //	resume.go     going on with a paused run
 //	result.go     what goes back of a run

@@ -244,6 +244,7 @@ func (g *Gateway) makePlan(ctx context.Context, r *request, x *run) (*writeguard
 	if !x.recording.whole() {
 		plan.Ends += "; what it has read is too much to be kept, so it cannot go on after the plan"
 	}
+	g.previews(ctx, r, plan)
 	if err := g.plans.Make(ctx, plan); err != nil {
 		g.dropPlanned(x, "its plan could not be made")
 		return nil, nil, fmt.Errorf("The plan of %s could not be made, and nothing of it was sent: %w", plural(len(steps), "call"), err)

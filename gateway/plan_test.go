@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/mcp-portal/mcp-portal/upstreams/upstreamtest"
@@ -283,5 +284,111 @@ func TestPlanWithoutAStepGoesOn(t *testing.T) {
 			t.Errorf("%s: sent %q\n%s", what, ids(v, "kill"), got.text())
 		}
 		p.stop()
+	}
+}
+
+// shelf is a server of things: get reads one, put changes it, drop removes it.
+func shelf(t *testing.T) (*victim, *sync.Map) {
+	things := &sync.Map{}
+	for _, id := range []string{"a", "b", "c"} {
+		things.Store(id, "old "+id)
+	}
+	v := serveWith(t, upstreamtest.Options{Era: upstreamtest.Legacy, Tools: []json.RawMessage{toolDef("get", readOnly), toolDef("put", `{"destructiveHint":false}`), toolDef("drop", destructive)}}, func(c *upstreamtest.Call) bool {
+		if c.Method != "tools/call" {
+			return false
+		}
+		id, text := c.Arguments().String("id"), c.Arguments().String("text")
+		was, there := things.Load(id)
+		switch {
+		case text == "bad", !there && c.Name() != "put":
+			c.Result(`{"isError":true,"content":[{"type":"text","text":"no such thing"}]}`)
+			return true
+		case c.Name() == "put":
+			things.Store(id, text)
+		case c.Name() == "drop":
+			things.Delete(id)
+		}
+		thing, _ := json.Marshal(map[string]any{"id": id, "text": was})
+		c.Result(`{"content":[],"structuredContent":` + string(thing) + `}`)
+		return true
+	})
+	return v, things
+}
+
+const shelfTools = `    tools:
+      put: {preview: {with: get, args: {id: args.id}}, undo: {with: put, args: {id: args.id, text: before.text}}}
+      drop: {preview: {with: get, args: {id: args.id}}, undo: {with: put, args: {id: args.id, text: result.text}}}
+`
+
+// A reviewer sees what is there and what it becomes; what changed meanwhile
+// stops the plan before anything is sent.
+func TestPlanShowsWhatItChangesAndIsRefusedWhenThatChanged(t *testing.T) {
+	v, things := shelf(t)
+	p := start(t, trusted(v)+shelfTools+planWrites, nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	const code = `await s.put({id: 'a', text: 'new a'}); await s.drop({id: 'b'}); return 'done'`
+	id := planIDs.FindString(c.code(code, "", nil).text())
+	_, page := p.get("/plans/" + id)
+	for _, want := range []string{"<del>&#34;old a&#34;</del>", "<ins>&#34;new a&#34;</ins>", "old b"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not show %s:\n%s", want, page[strings.Index(page, "<main"):])
+		}
+	}
+	p.decidePlan(id, "approve", "0", "1")
+	things.Store("b", "somebody else's b")
+	got := c.plan(id)
+	if text := got.text(); !strings.Contains(text, "what step 2 changes is not what it was") || !strings.Contains(text, "somebody else's b") || !strings.Contains(text, "2 not sent") {
+		t.Errorf("%s", got.Raw)
+	}
+	if again := c.plan(id); !again.Result.IsError {
+		t.Errorf("refused, and then: %s", again.Raw)
+	}
+	if a, _ := things.Load("a"); a != "old a" {
+		t.Errorf("a is %v", a)
+	}
+	id = planIDs.FindString(c.code(code, "", nil).text())
+	p.decidePlan(id, "approve", "0", "1")
+	if got = c.plan(id); !strings.Contains(got.text(), "2 done") {
+		t.Errorf("%s", got.Raw)
+	}
+}
+
+// What a plan did is taken back last first, all of it is tried, and the page
+// says what came of it (row 50).
+func TestUndoTriesAllInReverse(t *testing.T) {
+	v, things := shelf(t)
+	p := start(t, trusted(v)+shelfTools+planWrites, nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	things.Store("b", "bad") // which cannot be put back
+	id := planIDs.FindString(c.code(`await s.put({id: 'a', text: '1'}); await s.drop({id: 'b'}); await s.put({id: 'c', text: '3'})`, "", nil).text())
+	if _, page := p.get("/plans/" + id); strings.Contains(page, "Take back") {
+		t.Error("what was not done can be taken back")
+	}
+	p.decidePlan(id, "approve", "0", "1", "2")
+	if got := c.plan(id); !strings.Contains(got.text(), "3 done") {
+		t.Fatalf("%s", got.Raw)
+	}
+	before := len(v.calls())
+	if resp, body := p.submit("/plans/"+id, "/plans/"+id+"/undo", "decision=undo"); resp.StatusCode != http.StatusSeeOther {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	var order []string
+	for _, call := range v.calls()[before:] {
+		order = append(order, regexp.MustCompile(`"id":"(.)"`).FindStringSubmatch(call)[1])
+	}
+	a, _ := things.Load("a")
+	k, _ := things.Load("c")
+	if !slices.Equal(order, []string{"c", "b", "a"}) || a != "old a" || k != "old c" {
+		t.Errorf("taken back %q: a is %v, c is %v", order, a, k)
+	}
+	_, page := p.get("/plans/" + id)
+	if !strings.Contains(page, "2 taken back, 1 could not be") || !strings.Contains(page, "no such thing") {
+		t.Errorf("%s", page[strings.Index(page, "<main"):])
+	}
+	// Once more, only what failed.
+	before = len(v.calls())
+	p.submit("/plans/"+id, "/plans/"+id+"/undo", "decision=undo")
+	if n := len(v.calls()) - before; n != 1 {
+		t.Errorf("%d calls were made the second time", n)
 	}
 }

@@ -64,6 +64,7 @@ func (a *applying) end(id string) {
 type appliedStep struct {
 	plan *writeguard.Plan
 	i    int
+	undo bool // its inverse, on the word of a person who may decide it
 }
 
 func (s *appliedStep) planID() string {
@@ -83,6 +84,12 @@ func (s *appliedStep) number() int {
 // covers says why the decision on a step does not let it through any more.
 func (s *appliedStep) covers(p *passage, d writeguard.Decision) error {
 	step := s.plan.Steps[s.i]
+	if s.undo {
+		if d.Action == writeguard.Approve && d.AskOthers() || !s.plan.MayDecide(p.req.who, s.i) {
+			return &refusal{status: "denied", message: "Refused: others than the user decide on this. Nothing was sent."}
+		}
+		return nil
+	}
 	if s.plan.User != p.req.who.ID || !s.plan.SameTerms(s.i, d.Terms) {
 		return &refusal{status: "denied", message: fmt.Sprintf("Refused: the administrator changed who decides on %s on server %s after the plan was made. Nothing was sent. Make a new plan to ask those who may.", step.Tool, step.Server)}
 	}
@@ -187,6 +194,11 @@ func (g *Gateway) apply(ctx context.Context, r *request, plan *writeguard.Plan) 
 	if err != nil {
 		return nil, err
 	}
+	if n := progress.Count(); n[writeguard.StepDone]+n[writeguard.StepFailed]+n[writeguard.StepUnknown] == 0 {
+		if why := g.changedSince(ctx, r, plan, progress); why != "" {
+			return g.refusePlan(ctx, r, plan, attempt, why)
+		}
+	}
 	g.recordPlan(ctx, r, plan, "plan/applying", "ok", "")
 	for i := range plan.Steps {
 		if n := progress.Count(); n[writeguard.StepFailed]+n[writeguard.StepUnknown] > 0 {
@@ -218,6 +230,23 @@ func (g *Gateway) apply(ctx context.Context, r *request, plan *writeguard.Plan) 
 	return progress, nil
 }
 
+// refusePlan ends a plan of which nothing was sent.
+func (g *Gateway) refusePlan(ctx context.Context, r *request, plan *writeguard.Plan, attempt, why string) (*writeguard.Progress, error) {
+	g.recordPlan(ctx, r, plan, "plan/refused", "denied", "the preview of a step differs")
+	return g.plans.Change(context.WithoutCancel(ctx), plan.ID, func(_ *writeguard.Plan, p *writeguard.Progress) error {
+		if p.Attempt != attempt {
+			return errPlanTaken
+		}
+		p.Over, p.Why = true, why
+		for i := range p.Steps {
+			if p.Steps[i].State == writeguard.StepApproved {
+				p.Steps[i].State, p.Steps[i].Error = writeguard.StepNotSent, "the plan was refused"
+			}
+		}
+		return nil
+	})
+}
+
 // applyStep sends one step through the door and notes what became of it. An
 // error means that this process must not go on.
 func (g *Gateway) applyStep(ctx context.Context, r *request, plan *writeguard.Plan, progress *writeguard.Progress, i int, attempt string) error {
@@ -233,7 +262,7 @@ func (g *Gateway) applyStep(ctx context.Context, r *request, plan *writeguard.Pl
 		return g.stepEnded(ctx, plan, i, state, why)
 	}
 	var taken error
-	p := &passage{req: r, mode: plan.Mode, run: plan.Run, before: step.Before, step: &appliedStep{plan, i}, sending: func(ctx context.Context) error {
+	p := &passage{req: r, mode: plan.Mode, run: plan.Run, before: step.Before, step: &appliedStep{plan: plan, i: i}, sending: func(ctx context.Context) error {
 		taken = g.stepSending(ctx, plan, i, attempt)
 		return taken
 	}}

@@ -25,6 +25,7 @@ func (g *Gateway) planCall(ctx context.Context, p *passage, t *registry.Tool, ca
 	}
 	if plan == nil {
 		plan = &writeguard.Plan{User: p.req.who.ID, UserName: p.req.who.Name, Client: p.req.client, Mode: writeguard.Direct, Stage: 1, Steps: []writeguard.PlanStep{step}}
+		g.previews(ctx, p.req, plan)
 		if err := g.plans.MakeOfCall(ctx, plan, call); err != nil {
 			return nil, failed(err)
 		}
@@ -54,7 +55,7 @@ func (g *Gateway) planCall(ctx context.Context, p *passage, t *registry.Tool, ca
 		return nil, failed(err)
 	}
 	q := *p
-	q.step = &appliedStep{plan, 0}
+	q.step = &appliedStep{plan: plan}
 	q.sending = func(ctx context.Context) error { return g.stepSending(ctx, plan, 0, attempt) }
 	x.params = approvedParams(x.params, taskSupport(t.Raw))
 	var result json.RawMessage

@@ -82,6 +82,9 @@ func planReport(plan *writeguard.Plan, progress *writeguard.Progress) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Plan %s: %s: %s.", plan.ID, plural(len(plan.Steps), "step"), strings.Join(parts, ", "))
 	said, left := 0, 0
+	if progress.Why != "" {
+		fmt.Fprintf(&b, " Refused, since %s.", progress.Why)
+	}
 	for i, s := range progress.Steps {
 		if said++; said > reportedSteps && s.State != writeguard.StepFailed && s.State != writeguard.StepUnknown {
 			left++

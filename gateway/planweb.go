@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/mcp-portal/mcp-portal/auth"
 	"github.com/mcp-portal/mcp-portal/gateway/pages"
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
@@ -29,6 +30,11 @@ func (g *Gateway) seenPlan(w http.ResponseWriter, r *http.Request, v visitor) (*
 // planData is the page of a plan as the person sees it.
 func (g *Gateway) planData(v visitor, plan *writeguard.Plan, progress *writeguard.Progress) pages.PlanData {
 	d := pages.PlanData{Frame: g.frame(v.who, v.csrf), Plan: plan, Progress: progress, State: progress.State(g.now()), Foreign: !plan.OwnedBy(v.who), Action: "/plans/" + plan.ID}
+	if plan.OwnedBy(v.who) && v.who.Kind != auth.KindService {
+		if undoable := g.undoable(v.set, plan, progress); len(undoable) > 0 {
+			d.Undo, d.UndoSteps = "/plans/"+plan.ID+"/undo", len(undoable)
+		}
+	}
 	for i, s := range plan.Steps {
 		row := pages.PlanStep{Index: i, Step: s, Shown: shownArguments(plan, i), Progress: progress.Steps[i]}
 		if progress.Steps[i].State == writeguard.StepOpen {
@@ -48,6 +54,25 @@ func (g *Gateway) planPage(w http.ResponseWriter, r *http.Request, v visitor) {
 	if plan, progress := g.seenPlan(w, r, v); plan != nil {
 		g.show(g.pages.Plan(w, g.planData(v, plan, progress)))
 	}
+}
+
+// undoForm takes back the applied steps of a plan.
+func (g *Gateway) undoForm(w http.ResponseWriter, r *http.Request, v visitor) {
+	plan, progress := g.seenPlan(w, r, v)
+	if plan == nil {
+		return
+	}
+	if !plan.OwnedBy(v.who) || r.PostFormValue("decision") != "undo" {
+		g.message(w, v, http.StatusForbidden, "Not yours", "Only the user whose plan it is takes it back.")
+		return
+	}
+	steps := g.undoable(v.set, plan, progress)
+	if len(steps) > 0 {
+		req := &request{set: v.set, who: v.who, client: "portal page", view: g.newView(r.Context(), v.set, v.who, "")}
+		done, failed := g.undo(r.Context(), req, plan, steps)
+		g.log.Info("a plan was taken back", "plan", plan.ID, "by", v.who.ID, "done", done, "failed", failed)
+	}
+	http.Redirect(w, r, "/plans/"+plan.ID, http.StatusSeeOther)
 }
 
 func (g *Gateway) planForm(w http.ResponseWriter, r *http.Request, v visitor) {

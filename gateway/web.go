@@ -34,6 +34,7 @@ func (g *Gateway) web(r chi.Router) {
 	r.Post("/approvals/{id}", g.form(g.decideForm))
 	r.Get("/plans/{id}", g.signedIn(g.planPage))
 	r.Post("/plans/{id}", g.form(g.planForm))
+	r.Post("/plans/{id}/undo", g.form(g.undoForm))
 	r.Get("/status", g.status)
 	g.connectRoutes(r)
 	g.guardRoutes(r)

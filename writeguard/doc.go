@@ -29,6 +29,9 @@
 //	approvals.go  asking: one record per call, shared by all replicas
 //	index.go      which approvals a user has, and how many are open
 //	decide.go     answering, and using an answer once
+//	plan.go       plans: steps, their states, who decides them
+//	plans.go      plans in the store, sealed; progress by compare-and-swap
+//	companion.go  calls made from a call: its preview, its undoing
 //	wait.go       waiting for an answer
 //	question.go   the question in a client's form, and reading its answer
 //

@@ -43,8 +43,19 @@ type PlanStep struct {
 	Before    Facts             `json:"before"`         // what the run had called before it
 	// Given says that the code went on with a placeholder for its answer.
 	Given bool `json:"given,omitempty"`
+	// Preview is what was there when the plan was made; nil: nobody looked.
+	Preview *Preview `json:"preview,omitempty"`
 	// Refs are the answers of earlier steps that the arguments take something from.
 	Refs []StepRef `json:"refs,omitempty"`
+}
+
+// Preview is what a call was to change looked like before.
+type Preview struct {
+	Tool   string          `json:"tool"`
+	Value  json.RawMessage `json:"value,omitempty"`
+	Cut    bool            `json:"cut,omitempty"`    // Value is not all of it
+	Hash   string          `json:"hash,omitempty"`   // of all of it
+	Reason string          `json:"reason,omitempty"` // why it could not be looked at
 }
 
 // StepRef is a reference to the answer of an earlier step.
@@ -105,6 +116,10 @@ type StepProgress struct {
 	Error  string    `json:"error,omitempty"`
 	Sent   time.Time `json:"sent,omitzero"`
 	Ended  time.Time `json:"ended,omitzero"`
+
+	Undo      StepState `json:"undo,omitempty"` // of a step that was taken back, or was to be: sending, done, failed, unknown
+	UndoError string    `json:"undo_error,omitempty"`
+	UndoBy    string    `json:"undo_by,omitempty"` // for display
 }
 
 // State is where the plan stands at a moment.

@@ -87,6 +87,20 @@ func Compile(cfg *config.Config) (*Policy, error) {
 			if _, err := ParseLabels(t.Labels); err != nil {
 				errs = append(errs, fmt.Errorf("servers.%s.tools.%s.labels: %w", id, name, err))
 			}
+			if t.Preview.With != "" {
+				if _, err := compileCompanion(t.Preview, "args"); err != nil {
+					errs = append(errs, cfg.Fault(fmt.Sprintf("servers.%s.tools.%s.preview", id, name), "%v", err))
+				}
+			}
+			if t.Undo.With != "" {
+				c, err := compileCompanion(t.Undo, "args", "before", "result")
+				if err == nil && c.Uses("before") && t.Preview.With == "" {
+					err = errors.New("before is what the preview shows, and the tool has none; write preview")
+				}
+				if err != nil {
+					errs = append(errs, cfg.Fault(fmt.Sprintf("servers.%s.tools.%s.undo", id, name), "%v", err))
+				}
+			}
 			if _, ok := parseClass(t.Class); !ok && t.Class != "" {
 				errs = append(errs, fmt.Errorf("servers.%s.tools.%s.class: %q is none of read, write, destructive, external", id, name, t.Class))
 			}

@@ -13,13 +13,15 @@ import (
 // PlanData is the page of a plan.
 type PlanData struct {
 	Frame
-	Plan     *writeguard.Plan
-	Progress *writeguard.Progress
-	State    writeguard.PlanState
-	Action   string // path the decision posts to; empty: it can only be read
-	Steps    []PlanStep
-	Problem  string // what went wrong with a decision just made; empty: nothing
-	Foreign  bool   // the plan is of another user's agent
+	Plan      *writeguard.Plan
+	Progress  *writeguard.Progress
+	State     writeguard.PlanState
+	Action    string // path the decision posts to; empty: it can only be read
+	Steps     []PlanStep
+	Problem   string // what went wrong with a decision just made; empty: nothing
+	Undo      string // path that takes back what was done posts to; empty: it cannot be
+	UndoSteps int    // how many
+	Foreign   bool   // the plan is of another user's agent
 }
 
 // PlanStep is one step as the viewer sees it.
@@ -91,6 +93,54 @@ func (s PlanStep) Uses() (out []string) {
 		}
 	}
 	return out
+}
+
+// Changes are the members of what is there that the step asks to be different.
+func (s PlanStep) Changes() []writeguard.Change {
+	if s.Step.Preview == nil || s.Step.Preview.Value == nil {
+		return nil
+	}
+	return writeguard.Changes(s.Step.Preview.Value, s.Step.Arguments)
+}
+
+// Taken says in words how taking the step back came out; empty: nobody tried.
+func (s PlanStep) Taken() string {
+	who := ""
+	if s.Progress.UndoBy != "" {
+		who = " by " + s.Progress.UndoBy
+	}
+	switch s.Progress.Undo {
+	case writeguard.StepDone:
+		return "taken back" + who
+	case writeguard.StepSending:
+		return "being taken back"
+	case writeguard.StepUnknown:
+		return "taking it back has an unknown outcome: " + s.Progress.UndoError
+	case writeguard.StepFailed:
+		return "could not be taken back: " + s.Progress.UndoError
+	}
+	return ""
+}
+
+// TakenBack counts the steps that were taken back, and those that should have
+// been.
+func (d PlanData) TakenBack() string {
+	done, failed := 0, 0
+	for _, s := range d.Progress.Steps {
+		switch s.Undo {
+		case writeguard.StepDone:
+			done++
+		case writeguard.StepFailed, writeguard.StepUnknown:
+			failed++
+		}
+	}
+	switch {
+	case done+failed == 0:
+		return ""
+	case failed == 0:
+		return fmt.Sprintf("%d taken back.", done)
+	}
+	return fmt.Sprintf("%d taken back, %d could not be: see the steps.", done, failed)
 }
 
 // Open reports whether the viewer can decide something now.

@@ -17,6 +17,9 @@
 //	unwrap.go    result of a tool → value of a script
 //	write.go     JavaScript values → JSON within a budget
 //	failure.go   errors in the user's coordinates
+//	guard.go     guarded runs: the code asks before it tests
+//	guard.js     built-ins that ask before they look
+//	standin.go   what stands for an answer that is known later
 //	prelude.js   what goja lacks; code from strings is switched off
 //
 // The process is single-threaded on purpose: JavaScript, then flush, then one
