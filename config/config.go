@@ -224,7 +224,7 @@ type ServerTool struct {
 // call: to look beforehand, or to take it back.
 type Companion struct {
 	With string            `yaml:"with"` // original name of the tool
-	Args map[string]string `yaml:"args"` // its arguments: args.x of the call, before.x of its preview, result.x of its answer, 'text', or a number, true, false
+	Args map[string]string `yaml:"args"` // its arguments: args.x of the call, before.x of its preview, result.x of its answer, 'text', or "5", "true"
 }
 
 // Guard is the policy of WriteGuard. Rules are tried in order, first match

@@ -82,8 +82,11 @@ const cleanUp = `
 const all = async (list) => { const out = []; for (let page = 1; ; page++) { const r = await list(page); out.push(...r.result); if (page >= r.result_info.total_pages) return out; } };
 const zones = await all(page => dns.zones_list({page, per_page: 50}));
 const hits = (await Promise.all(zones.map(async z => (await all(page => dns.records_list({zone_id: z.id, page}))).filter(r => r.content === '198.51.100.7').map(r => ({zone: z.id, id: r.id}))))).flat();
-const done = await Promise.allSettled(hits.map(h => dns.record_delete({zone_id: h.zone, record_id: h.id})));
-return {found: hits.length, deleted: done.filter(d => d.status === 'fulfilled').length, kept: done.filter(d => d.status !== 'fulfilled').map(d => d.reason.code)}`
+const deleted = [], kept = [];
+for (const h of hits) {
+  try { const gone = await dns.record_delete({zone_id: h.zone, record_id: h.id}); deleted.push(gone.result.id); } catch (e) { kept.push(e.code); }
+}
+return {found: hits.length, deleted: deleted.length, kept}`
 
 const planned = "guard: {rules: [{name: clean-ups, servers: [dns], class: [write, destructive], mode: [code], action: plan}]}\n"
 
@@ -91,7 +94,7 @@ const planned = "guard: {rules: [{name: clean-ups, servers: [dns], class: [write
 func left(t *testing.T, p *process) map[string]bool {
 	t.Helper()
 	s := connect(t, p, legacy, "optimize_context=search_and_execute", nil)
-	res := call(t, s, "portal_execute", map[string]any{"code": cleanUp[:strings.Index(cleanUp, "const done")] + "return hits.map(h => h.id)"})
+	res := call(t, s, "portal_execute", map[string]any{"code": cleanUp[:strings.Index(cleanUp, "const deleted")] + "return hits.map(h => h.id)"})
 	var ids []string
 	if err := json.Unmarshal([]byte(text(t, res)), &ids); err != nil {
 		t.Fatalf("%v: %s", err, text(t, res))

@@ -95,7 +95,11 @@ func planReport(plan *writeguard.Plan, progress *writeguard.Progress) string {
 		if s.State == writeguard.StepUnknown {
 			b.WriteString(" outcome: it may have been carried out, check before doing it again")
 		}
-		if why := s.Error + s.Note; why != "" {
+		why := s.Error
+		if s.State == writeguard.StepRemoved {
+			why = s.Note
+		}
+		if why != "" {
 			fmt.Fprintf(&b, " (%s)", bounded(why, 200))
 		}
 	}

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -73,6 +74,19 @@ func newSite(t *testing.T) *site {
 		s.mu.Unlock()
 		http.Redirect(w, r, r.URL.Path, http.StatusSeeOther)
 	})
+	mux.HandleFunc("GET /plans/{id}", show(func(w http.ResponseWriter, r *http.Request) error {
+		args := json.RawMessage(`{"zone_id":"z_17","content":"2001:db8:85a3:0000:0000:8a2e:0370:7334"}`)
+		plan := &writeguard.Plan{ID: "pl-X", User: "u", UserName: "Ada", Mode: writeguard.Code, Run: "run_X", Stage: 1, Created: noon, Ends: "the code looks into the answer of step 1", Reads: 3}
+		d := PlanData{Frame: frame(), Plan: plan, Progress: &writeguard.Progress{Expires: noon}, State: writeguard.PlanOpen, Action: r.URL.Path, Undo: "/undo", UndoSteps: 2}
+		for i := range 3 {
+			step := writeguard.PlanStep{Server: "dns", Tool: strings.Repeat("record_update_", 1+5*i), Class: writeguard.Destructive, Rule: "clean-ups", Arguments: args, Refs: []writeguard.StepRef{{Step: 0, Path: "id"}},
+				Preview: &writeguard.Preview{Tool: "record_get", Value: json.RawMessage(`{"content":"198.51.100.7"}`)}}
+			plan.Steps = append(plan.Steps, step)
+			d.Progress.Steps = append(d.Progress.Steps, writeguard.StepProgress{State: writeguard.StepOpen})
+			d.Steps = append(d.Steps, PlanStep{Index: i, Step: step, Progress: d.Progress.Steps[i], Mine: true})
+		}
+		return p.Plan(w, d)
+	}))
 	mux.HandleFunc("GET /approvals", show(func(w http.ResponseWriter, _ *http.Request) error {
 		used, denied, write := approval(), approval(), approval()
 		used.State, denied.State = writeguard.Used, writeguard.Denied
@@ -257,7 +271,7 @@ func TestBrowserLayout(t *testing.T) {
 	s := newSite(t)
 	ctx, _ := newBrowser(t)
 	dir := os.Getenv("PAGES_SCREENSHOTS")
-	for name, path := range map[string]string{"home": "/", "all": "/?tools=all", "approval": "/approvals/x", "approvals": "/approvals", "servers": "/servers", "gone": "/gone"} {
+	for name, path := range map[string]string{"home": "/", "all": "/?tools=all", "approval": "/approvals/x", "approvals": "/approvals", "plan": "/plans/x", "servers": "/servers", "gone": "/gone"} {
 		for _, width := range []int64{360, 1100} {
 			do(t, ctx, path, chromedp.EmulateViewport(width, 800), chromedp.Navigate(s.URL+path), chromedp.WaitReady(css(`#said`)))
 			if wide := value(t, ctx, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > width {
