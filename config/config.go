@@ -152,6 +152,7 @@ type Server struct {
 	Labels           []string              `yaml:"labels"`            // what flows through it: "private", "untrusted", "external"; [] says none of them; absent: guard.unlabelled
 	Groups           []string              `yaml:"groups"`            // who may use it; empty: everyone signed in
 	DefaultDisabled  bool                  `yaml:"default_disabled"`  // only tools listed below with enabled: true
+	Pin              string                `yaml:"pin"`               // "off", "warn" or "review", default catalog.pin
 	Tools            map[string]ServerTool `yaml:"tools"`             // by original tool name
 }
 
@@ -330,6 +331,7 @@ type Code struct {
 type Catalog struct {
 	Poll    time.Duration `yaml:"poll"`     // backstop refresh, default 5m
 	NameMax int           `yaml:"name_max"` // length limit of outward names, 40 to 64, default 64
+	Pin     string        `yaml:"pin"`      // when a server changes the definition of a tool: "off"; "warn" (default), say so; "review", hold the tool back until an admin releases it
 }
 
 // Limits are ceilings of the relay.

@@ -54,7 +54,7 @@ func Defaults() *Config {
 			PausedInAll:   32,
 			PausedFor:     15 * time.Minute,
 		},
-		Catalog: Catalog{Poll: 5 * time.Minute, NameMax: 64},
+		Catalog: Catalog{Poll: 5 * time.Minute, NameMax: 64, Pin: "warn"},
 		Limits: Limits{
 			ConnectTimeout: 20 * time.Second,
 			CallTimeout:    time.Minute,

@@ -77,6 +77,7 @@ func connection(s Server) Server {
 	s.Labels = nil
 	s.Groups = nil
 	s.DefaultDisabled = false
+	s.Pin = ""
 	s.Tools = nil
 	return s
 }

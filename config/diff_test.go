@@ -41,7 +41,7 @@ func TestDiff(t *testing.T) {
 // TestDiffSeesEveryKey covers B167: each key of the configuration, changed
 // alone, is a change in the right place.
 func TestDiffSeesEveryKey(t *testing.T) {
-	noReconnect := []string{"title", "description", "enabled", "prefix", "trust_annotations", "labels", "groups", "default_disabled", "tools"}
+	noReconnect := []string{"title", "description", "enabled", "prefix", "trust_annotations", "labels", "groups", "default_disabled", "pin", "tools"}
 	seen := 0
 	check := func(path string, change func(c *Config) reflect.Value, want Change) {
 		t.Helper()

@@ -90,6 +90,8 @@ func limits() map[string]limit {
 		"code.paused_for":                     {shortest: time.Second, longest: day},
 		"catalog.poll":                        {shortest: 100 * time.Millisecond, longest: day},
 		"catalog.name_max":                    {min: 40, max: 64},
+		"catalog.pin":                         {enum: []string{"off", "warn", "review"}},
+		"servers.*.pin":                       {enum: []string{"off", "warn", "review"}},
 		"limits.connect_timeout":              {shortest: time.Millisecond, longest: 10 * time.Minute},
 		"limits.call_timeout":                 {shortest: time.Millisecond, longest: day},
 		"limits.stall":                        {shortest: time.Second, longest: time.Hour},

@@ -38,6 +38,7 @@ func (g *Gateway) web(r chi.Router) {
 	r.Get("/status", g.status)
 	g.connectRoutes(r)
 	g.guardRoutes(r)
+	g.pinRoutes(r)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
 		g.show(g.pages.Message(w, pages.MessageData{Frame: g.frame(nil, ""), Status: http.StatusNotFound, Title: "Not found", Text: "There is no page at this address."}))
 	})
@@ -118,6 +119,7 @@ func (g *Gateway) frame(who *auth.Principal, csrf string) pages.Frame {
 		f.Warnings = append(f.Warnings, "The store ("+st.Backend+") cannot be reached: nothing can be approved until it is back.")
 	}
 	f.Warnings = append(f.Warnings, g.adminLogins(context.Background(), visitor{who, csrf, set})...)
+	f.Warnings = append(f.Warnings, g.pinWarnings(visitor{who, csrf, set})...)
 	return f
 }
 

@@ -43,7 +43,7 @@ func TestRealToolsWithoutPrefix(t *testing.T) {
 	for id, c := range all {
 		for _, limit := range []int{40, 64} {
 			cfg := config.Server{ID: id, Prefix: no()}
-			bare, prefixed := buildServer(cfg, c, limit), buildServer(config.Server{ID: id}, c, limit)
+			bare, prefixed := buildServer(cfg, c, limit, nil), buildServer(config.Server{ID: id}, c, limit, nil)
 			if len(bare.Tools) != len(prefixed.Tools) || len(bare.Tools) == 0 && len(c.Tools) > 0 {
 				t.Fatalf("%s: %d tools without prefix, %d with it", id, len(bare.Tools), len(prefixed.Tools))
 			}
@@ -110,7 +110,7 @@ func TestPrefixIsSwitched(t *testing.T) {
 // first moments finds out by it which server to wait for.
 func TestBareIsKnownBeforeTheList(t *testing.T) {
 	var none *upstreams.Catalogue
-	if !buildServer(config.Server{ID: "a", Prefix: no()}, none, 0).Bare || buildServer(config.Server{ID: "a"}, none, 0).Bare {
+	if !buildServer(config.Server{ID: "a", Prefix: no()}, none, 0, nil).Bare || buildServer(config.Server{ID: "a"}, none, 0, nil).Bare {
 		t.Error("Bare does not follow the configuration")
 	}
 }

@@ -18,10 +18,10 @@ import (
 // come back in every list of servers.
 const descriptionMax = 300
 
-// buildServer makes one server's part of a snapshot from its configuration and
-// catalogue (nil: none known yet). State and FromCache are the caller's. It
+// buildServer makes one server's part of a snapshot from its configuration,
+// catalogue (nil: none known yet) and approved definitions. State and FromCache are the caller's. It
 // depends on nothing else, in particular on no other server.
-func buildServer(cfg config.Server, c *upstreams.Catalogue, nameMax int) *Server {
+func buildServer(cfg config.Server, c *upstreams.Catalogue, nameMax int, pins *pinned) *Server {
 	s := &Server{ID: cfg.ID, Identifier: ServerIdentifier(cfg.ID), Bare: !cfg.HasPrefix(), Title: cfg.Title, Description: cfg.Description}
 	if c == nil {
 		s.Title = cmp.Or(s.Title, s.ID)
@@ -36,7 +36,7 @@ func buildServer(cfg config.Server, c *upstreams.Catalogue, nameMax int) *Server
 	s.Description = cmp.Or(s.Description, oneLine(info.String("description")), oneLine(c.Instructions))
 	s.Warnings = append(s.Warnings, c.Warnings...)
 	names := naming{max: nameMax, bare: !cfg.HasPrefix()}
-	s.addTools(cfg, c.Tools, names, wire.Modern(c.ProtocolVersion) && len(cfg.Command) == 0)
+	s.addTools(cfg, c.Tools, names, wire.Modern(c.ProtocolVersion) && len(cfg.Command) == 0, pins)
 	s.addPrompts(c.Prompts, names)
 	s.addResources(c.Resources, c.Templates)
 	return s
@@ -49,7 +49,7 @@ func (s *Server) warn(format string, args ...any) {
 // addTools adds what the server lists. strictHeaders withholds tools whose
 // x-mcp-header marks break the rules: over HTTP, clients of 2026-07-28 must not
 // offer them.
-func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names naming, strictHeaders bool) {
+func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names naming, strictHeaders bool, pins *pinned) {
 	seen := make(map[string]bool, len(list))
 	entries := make([]listed, 0, len(list))
 	for i, raw := range list {
@@ -77,8 +77,15 @@ func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names namin
 		if note != "" {
 			s.warn("tool %q: %s", t.Name, note)
 		}
+		if p := pins.check(t); p != nil {
+			s.Pending = append(s.Pending, p)
+			if p.Held {
+				continue
+			}
+		}
 		entries = append(entries, listed{t, newDocument(t, s.Title, schema)})
 	}
+	s.warnPending(pins)
 	// A switch for a tool that does not exist is most likely a misspelt name,
 	// and then the tool it was meant for is not switched.
 	missing := make([]string, 0, len(cfg.Tools))
@@ -97,6 +104,24 @@ func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names namin
 	}
 	for _, e := range kept {
 		s.Tools, s.docs = append(s.Tools, e.tool), append(s.docs, e.doc)
+	}
+}
+
+// warnPending says what is not as it was approved.
+func (s *Server) warnPending(pins *pinned) {
+	if pins.unread() && len(s.Pending) > 0 {
+		s.warn("%d tools are held back until their approved definitions can be read from the store (pin: review)", len(s.Pending))
+		return
+	}
+	for _, p := range s.Pending {
+		switch {
+		case p.Held && p.New:
+			s.warn("tool %q is new and held back until an administrator releases it on the page of pins (pin: review; %s)", p.Tool, p.Digest)
+		case p.Held:
+			s.warn("tool %q is held back: its definition is not the approved one; an administrator looks at the change on the page of pins (pin: review; %s)", p.Tool, p.Digest)
+		case !p.New:
+			s.warn("the definition of tool %q is not the approved one; an administrator looks at the change on the page of pins (pin: warn; %s)", p.Tool, p.Digest)
+		}
 	}
 }
 
@@ -229,7 +254,7 @@ func sameOffers(a, b *Server) bool {
 
 // sameServer reports whether nothing at all differs.
 func sameServer(a, b *Server) bool {
-	return a == b || a.ID == b.ID && a.State == b.State && a.FromCache == b.FromCache && slices.Equal(a.Warnings, b.Warnings) && sameOffers(a, b)
+	return a == b || a.ID == b.ID && a.State == b.State && a.FromCache == b.FromCache && slices.Equal(a.Warnings, b.Warnings) && slices.EqualFunc(a.Pending, b.Pending, samePending) && sameOffers(a, b)
 }
 
 // sameCatalogue compares byte for byte.

@@ -350,7 +350,7 @@ func TestCollidingHashesWithholdBoth(t *testing.T) {
 	// one outward name.
 	s := &Server{ID: "a"}
 	list := raws(`{"name":"x","inputSchema":{"type":"object"}}`, `{"name":"y","inputSchema":{"type":"object"}}`)
-	s.addTools(config.Server{ID: "a"}, list, naming{max: 64}, false)
+	s.addTools(config.Server{ID: "a"}, list, naming{max: 64}, false, nil)
 	if len(s.Tools) != 2 {
 		t.Fatalf("tools: %v", s.Tools)
 	}

@@ -31,8 +31,8 @@ type personalOf struct {
 }
 
 // build makes the part from a configuration.
-func (p *personalList) build(cfg config.Server, nameMax int) {
-	part := buildServer(cfg, p.catalogue, nameMax)
+func (p *personalList) build(cfg config.Server, nameMax int, pins *pinned) {
+	part := buildServer(cfg, p.catalogue, nameMax, pins)
 	part.State = upstreams.Ready
 	if p.part == nil || !sameServer(p.part, part) {
 		p.part = part
@@ -54,6 +54,7 @@ func (r *Registry) UpdateFor(server, user string, c *upstreams.Catalogue) {
 	if c == nil || user == "" {
 		return
 	}
+	defer r.pins.poke()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.servers[server]
@@ -63,7 +64,7 @@ func (r *Registry) UpdateFor(server, user string, c *upstreams.Catalogue) {
 	p := e.personal(c)
 	if p == nil {
 		p = &personalList{catalogue: c}
-		p.build(e.cfg, r.nameMax)
+		p.build(e.cfg, r.nameMax, e.pins)
 	}
 	if e.own == nil {
 		e.own = map[string]personalOf{}

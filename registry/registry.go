@@ -29,14 +29,17 @@ type Registry struct {
 	log   *slog.Logger
 	now   func() time.Time
 	cache *cache
+	pins  *pinKeeper
 
 	snapshot atomic.Pointer[Snapshot]
 
 	mu      sync.Mutex // of what follows
 	nameMax int
-	servers map[string]*entry
-	mixed   map[string]*Snapshot // with lists of users; of the snapshot mixedOf
-	mixedOf *Snapshot
+	// pinDefault is how servers are pinned that do not say so themselves.
+	pinDefault string
+	servers    map[string]*entry
+	mixed      map[string]*Snapshot // with lists of users; of the snapshot mixedOf
+	mixedOf    *Snapshot
 
 	tell notifier
 }
@@ -49,22 +52,35 @@ type entry struct {
 	state     upstreams.State       // as last reported
 	part      *Server               // built from cfg and catalogue
 	own       map[string]personalOf // by user, where each has a login
+	pins      *pinned               // nil: nothing is pinned
 }
 
 // build makes the part anew, or keeps it if that comes to the same: a search
 // index is good for as long as the tools are the same ones.
 func (e *entry) build(nameMax int) {
-	if part := buildServer(e.cfg, e.catalogue, nameMax); e.part == nil || !sameServer(e.part, part) {
+	if part := buildServer(e.cfg, e.catalogue, nameMax, e.pins); e.part == nil || !sameServer(e.part, part) {
 		e.part = part
 	}
 	for _, p := range e.own {
-		p.list.build(e.cfg, nameMax)
+		p.list.build(e.cfg, nameMax, e.pins)
+	}
+}
+
+// pin makes the pins anew for how the server is pinned now.
+func (e *entry) pin(mode string) {
+	switch {
+	case mode == pinOff:
+		e.pins = nil
+	case e.pins == nil:
+		e.pins = &pinned{mode: mode}
+	case e.pins.mode != mode:
+		e.pins = &pinned{mode, e.pins.approved}
 	}
 }
 
 // New returns a registry without servers. Close it to stop its writer.
 func New(o Options) *Registry {
-	r := &Registry{log: o.Log, now: o.Now, nameMax: clampNameMax(o.Catalog.NameMax), servers: map[string]*entry{}}
+	r := &Registry{log: o.Log, now: o.Now, nameMax: clampNameMax(o.Catalog.NameMax), pinDefault: o.Catalog.Pin, servers: map[string]*entry{}}
 	if r.log == nil {
 		r.log = slog.Default()
 	}
@@ -73,19 +89,29 @@ func New(o Options) *Registry {
 	}
 	r.cache = newCache(o.Store, r.log, r.now)
 	r.snapshot.Store(assemble(nil, 1, nil))
+	if o.Store == nil {
+		r.pinDefault = pinOff
+	}
+	r.pins = newPinKeeper(r, o.Store)
 	return r
 }
 
 // Close stops writing to the store; what is not stored by then is listed anew
 // by the next process. Flush first to wait for it.
-func (r *Registry) Close() { r.cache.close() }
+func (r *Registry) Close() {
+	r.pins.close()
+	r.cache.close()
+}
 
 // Flush waits until every catalogue is stored, or returns why one is not.
 func (r *Registry) Flush(ctx context.Context) error { return r.cache.flush(ctx) }
 
 // StoreAgain writes every catalogue to the store once more. Call it when the
 // store was away and is back, perhaps without what it held.
-func (r *Registry) StoreAgain() { r.cache.again() }
+func (r *Registry) StoreAgain() {
+	r.cache.again()
+	r.pins.poke()
+}
 
 // Cache says of each server's catalogue whether the store has it.
 func (r *Registry) Cache() []CacheStatus { return r.cache.status() }
@@ -99,15 +125,21 @@ func (r *Registry) Snapshot() *Snapshot { return r.snapshot.Load() }
 // use the registry. The returned function ends it.
 func (r *Registry) Subscribe(f func(old, new *Snapshot)) (cancel func()) { return r.tell.add(f) }
 
-// SetCatalog changes the limits of names.
+// SetCatalog changes the limits of names, and how servers are pinned.
 func (r *Registry) SetCatalog(c config.Catalog) {
+	defer r.pins.poke()
 	r.change(func() bool {
 		n := clampNameMax(c.NameMax)
-		if n == r.nameMax {
+		pin := c.Pin
+		if r.pins.store == nil {
+			pin = pinOff
+		}
+		if n == r.nameMax && pin == r.pinDefault {
 			return false
 		}
-		r.nameMax = n
+		r.nameMax, r.pinDefault, r.mixedOf = n, pin, nil
 		for _, e := range r.servers {
+			e.pin(r.pinMode(e.cfg))
 			e.build(n)
 		}
 		return true
@@ -124,6 +156,7 @@ func (r *Registry) SetCatalog(c config.Catalog) {
 // have already listed. Otherwise a late list of the old connection would count
 // for the new one, or an early one of the new would be lost.
 func (r *Registry) SetServers(servers map[string]config.Server) {
+	defer r.pins.poke()
 	r.change(func() bool {
 		next := make(map[string]*entry, len(servers))
 		for id, cfg := range servers {
@@ -132,6 +165,10 @@ func (r *Registry) SetServers(servers map[string]config.Server) {
 			}
 			cfg.ID = id
 			e := &entry{cfg: cfg, state: upstreams.Connecting}
+			if old := r.servers[id]; old != nil {
+				e.pins = old.pins // they belong to the id
+			}
+			e.pin(r.pinMode(cfg))
 			if old := r.servers[id]; old != nil && connectionOf(old.cfg) == connectionOf(cfg) {
 				e.catalogue, e.fromCache, e.state = old.catalogue, old.fromCache, old.state
 				e.part, e.own = old.part, old.own
@@ -156,6 +193,7 @@ func (r *Registry) Update(server string, c *upstreams.Catalogue) {
 	if c == nil {
 		return // a failed listing is a Status, and the last good catalogue stays
 	}
+	defer r.pins.poke()
 	r.change(func() bool {
 		e := r.servers[server]
 		if e == nil {
@@ -202,6 +240,7 @@ func (r *Registry) Restore(ctx context.Context) {
 	}
 	r.mu.Unlock()
 	found := r.cache.load(ctx, want)
+	r.pins.syncAll(ctx)
 	if len(found) == 0 {
 		return
 	}

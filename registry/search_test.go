@@ -376,7 +376,7 @@ func BenchmarkBuild(b *testing.B) {
 	c := dumps(b)["github"]
 	b.ReportAllocs()
 	for b.Loop() {
-		buildServer(config.Server{ID: "github"}, c, 64)
+		buildServer(config.Server{ID: "github"}, c, 64, nil)
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*len(c.Tools)), "µs/tool")
 }

@@ -67,8 +67,9 @@ type Server struct {
 	Prompts      []*Prompt
 	Resources    []*Resource
 	Templates    []*Template
-	Warnings     []string // withheld tools, repeated cursors, …
-	FromCache    bool     // listed by an earlier process, not yet by this one
+	Warnings     []string   // withheld tools, repeated cursors, …
+	Pending      []*Pending // definitions that are not the approved ones
+	FromCache    bool       // listed by an earlier process, not yet by this one
 
 	docs []document // of Tools, for search; in the same order
 }

@@ -63,7 +63,7 @@ tools; without the query they see all.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(serveCommand(), checkCommand(), demoCommand(), toolsCommand(), callCommand(), stdioCommand(), guardCommand(), tokenCommand(), keyCommand(), schemaCommand(), versionCommand())
+	cmd.AddCommand(serveCommand(), checkCommand(), demoCommand(), toolsCommand(), callCommand(), stdioCommand(), guardCommand(), pinsCommand(), tokenCommand(), keyCommand(), schemaCommand(), versionCommand())
 	return cmd
 }
 
