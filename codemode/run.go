@@ -196,6 +196,7 @@ func (e *execution) run(ctx context.Context) (*Outcome, bool) {
 	}
 	data, err := proto.EncodeRun(msg)
 	if err != nil {
+		e.w.offered = nil // it was not told
 		return e.outcome(nil, &ScriptError{Kind: kindEngine, Message: err.Error()}), true
 	}
 	go e.calls.tape.repeat(callCtx)
