@@ -46,6 +46,8 @@ type Document struct {
 
 	mu      sync.Mutex
 	objects map[string]map[string]json.RawMessage // containers by pointer, for refs
+	parsed  map[*byte]wire.Object                 // parts by where they begin, for schemas: many tools share them
+	found   map[string]json.RawMessage            // what references lead to
 }
 
 // Parse reads a document in JSON or YAML, OpenAPI 3 or Swagger 2.
@@ -57,7 +59,7 @@ func Parse(data []byte, o Options) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Document{options: o, raw: raw, byName: map[string]*Operation{}, objects: map[string]map[string]json.RawMessage{}}
+	d := &Document{options: o, raw: raw, byName: map[string]*Operation{}, objects: map[string]map[string]json.RawMessage{}, parsed: map[*byte]wire.Object{}, found: map[string]json.RawMessage{}}
 	if d.root, err = wire.ParseObject(raw); err != nil {
 		return nil, fmt.Errorf("the document is no object: %w", err)
 	}

@@ -27,6 +27,16 @@ func (d *Document) lookup(ref string) json.RawMessage {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	target, ok := d.found[pointer]
+	if !ok {
+		target = d.walk(pointer)
+		d.found[pointer] = target
+	}
+	return target
+}
+
+// walk follows a pointer that is not empty. The caller holds mu.
+func (d *Document) walk(pointer string) json.RawMessage {
 	at, here := "", d.raw
 	for part := range strings.SplitSeq(pointer[1:], "/") {
 		if p, err := url.PathUnescape(part); err == nil {
@@ -70,8 +80,8 @@ func (d *Document) lookup(ref string) json.RawMessage {
 func (d *Document) follow(raw json.RawMessage) wire.Object {
 	var beside wire.Object
 	for range maxChain {
-		o, err := wire.ParseObject(raw)
-		if err != nil {
+		o := d.object(raw)
+		if o == nil {
 			return nil
 		}
 		ref := o.Get("$ref")
@@ -93,9 +103,31 @@ func (d *Document) follow(raw json.RawMessage) wire.Object {
 	return nil
 }
 
+// object parses an object of the document; nil: it is none. What is returned is
+// shared, and read only.
+func (d *Document) object(raw json.RawMessage) wire.Object {
+	if first(raw) != '{' {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o, ok := d.parsed[&raw[0]]
+	if !ok {
+		var err error
+		if o, err = wire.ParseObject(raw); err != nil {
+			return nil
+		}
+		if o == nil {
+			o = wire.Object{}
+		}
+		d.parsed[&raw[0]] = o
+	}
+	return o
+}
+
 // forget drops what lookups have collected; later ones collect anew.
 func (d *Document) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.objects = map[string]map[string]json.RawMessage{}
+	d.objects, d.parsed, d.found = map[string]map[string]json.RawMessage{}, map[*byte]wire.Object{}, map[string]json.RawMessage{}
 }

@@ -93,15 +93,20 @@ var anything = json.RawMessage("{}")
 // schema writes one schema. depth is its nesting, refs the references on the
 // way to it.
 func (c *schemas) schema(raw json.RawMessage, depth, refs int) json.RawMessage {
-	switch {
-	case string(raw) == "true", string(raw) == "false":
+	if string(raw) == "true" || string(raw) == "false" {
 		return raw
-	case first(raw) != '{', depth > maxSchemaDepth, c.room < 0:
-		return anything
 	}
-	o, err := wire.ParseObject(raw)
-	if err != nil {
-		return anything
+	return c.object(raw, depth, refs).Bytes()
+}
+
+// object is schema for one that is an object.
+func (c *schemas) object(raw json.RawMessage, depth, refs int) wire.Object {
+	if depth > maxSchemaDepth || c.room < 0 {
+		return wire.Object{}
+	}
+	o := c.d.object(raw)
+	if o == nil {
+		return wire.Object{}
 	}
 	if r := o.Get("$ref"); first(r) == '"' {
 		return c.reference(o.String("$ref"), o, depth, refs)
@@ -117,17 +122,17 @@ func (c *schemas) schema(raw json.RawMessage, depth, refs int) json.RawMessage {
 		}
 	}
 	c.room -= 2
-	return nullable(bounds(out, o), o).Bytes()
+	return nullable(bounds(out, o), o)
 }
 
 // reference writes what a $ref leads to.
-func (c *schemas) reference(ref string, o wire.Object, depth, refs int) json.RawMessage {
-	note := func(out wire.Object) json.RawMessage {
+func (c *schemas) reference(ref string, o wire.Object, depth, refs int) wire.Object {
+	note := func(out wire.Object) wire.Object {
 		if t := o.String("description"); t != "" {
 			c.room -= min(len(t), maxNote) + 16
 			out = out.SetString("description", cut(t, maxNote))
 		}
-		return nullable(out, o).Bytes()
+		return nullable(out, o)
 	}
 	target := c.d.lookup(ref)
 	switch {
@@ -140,12 +145,11 @@ func (c *schemas) reference(ref string, o wire.Object, depth, refs int) json.Raw
 		return note(c.outline(target))
 	}
 	c.open[ref] = true
-	inner := c.schema(target, depth+1, refs+1)
-	delete(c.open, ref)
-	out, err := wire.ParseObject(inner)
-	if err != nil {
-		return inner
+	out := c.object(target, depth+1, refs+1)
+	if string(target) == "false" {
+		out = wire.Object{{Key: "not", Value: anything}}
 	}
+	delete(c.open, ref)
 	return note(out)
 }
 
@@ -188,12 +192,15 @@ func (c *schemas) keyword(key string, v json.RawMessage, o wire.Object, depth, r
 	case "required":
 		return c.requiredNames(v, o)
 	case "properties", "patternProperties":
-		members, err := wire.ParseObject(v)
-		if err != nil {
+		members := c.d.object(v)
+		if members == nil {
 			return nil
 		}
 		out := wire.Object{}
 		for _, m := range members {
+			if c.room < 0 && c.refs > 0 {
+				break // all this is thrown away
+			}
 			if key == "properties" && c.hides(m.Value) {
 				continue
 			}
@@ -221,10 +228,7 @@ func (c *schemas) keyword(key string, v json.RawMessage, o wire.Object, depth, r
 
 // hides reports properties that the other direction alone has.
 func (c *schemas) hides(raw json.RawMessage) bool {
-	o, err := wire.ParseObject(raw)
-	if err != nil {
-		return false
-	}
+	o := c.d.object(raw)
 	if o.Get("$ref") != nil {
 		o = c.d.follow(raw)
 	}
@@ -241,7 +245,7 @@ func (c *schemas) requiredNames(v json.RawMessage, o wire.Object) json.RawMessag
 	if c.output || json.Unmarshal(v, &names) != nil {
 		return nil
 	}
-	props, _ := wire.ParseObject(o.Get("properties")) // no object: nothing is hidden
+	props := c.d.object(o.Get("properties")) // no object: nothing is hidden
 	names = slices.DeleteFunc(names, func(n string) bool { p := props.Get(n); return p != nil && c.hides(p) })
 	if len(names) == 0 {
 		return nil
