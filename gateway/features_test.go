@@ -101,9 +101,9 @@ func TestPairsOtherNotifications(t *testing.T) {
 // Giving up reaches the server in the way of its era and transport.
 func TestPairsCancellation(t *testing.T) {
 	eachPair(t, func(t *testing.T, p pair) {
-		c, other := p.client(p.era, "", formCaps, nil), p.client(p.era, "", formCaps, nil)
+		c := p.client(p.era, "", formCaps, nil)
 		count := func(what string) (n int) {
-			for _, s := range p.seen(other) {
+			for _, s := range p.seen(c) {
 				if s == what {
 					n++
 				}

@@ -133,12 +133,12 @@ func TestPairsSubscriptions(t *testing.T) {
 		c, other := p.client(p.era, "", noCaps, nil), p.client(p.era, "", noCaps, nil)
 		uri, quiet := "portal+"+p.id+":mem://t/x", "portal+"+p.id+":mem://t/y"
 		f, silent := c.subscribe(uri), other.subscribe(quiet)
-		touch := func(own string) {
-			if got := c.call(p.id+"_touch", `{"uri":"`+own+`"}`, "", nil); got.text() != "touched\n" {
+		touch := func(by *client, own string) {
+			if got := by.call(p.id+"_touch", `{"uri":"`+own+`"}`, "", nil); got.text() != "touched\n" {
 				t.Fatalf("%s", got.Raw)
 			}
 		}
-		touch("mem://t/x")
+		touch(c, "mem://t/x")
 		f.wait(1, "notifications/resources/updated", `"uri":"`+uri+`"`, `"vendor":1.10`)
 		if p.era == modern {
 			f.wait(1, "resources/updated", `"_meta":{"io.modelcontextprotocol/subscriptionId":"listen-1"}`)
@@ -159,8 +159,8 @@ func TestPairsSubscriptions(t *testing.T) {
 			return strings.Contains(c.call(p.id+"_seen", `{}`, "", nil).text(), "unsubscribe mem://t/x")
 		})
 		before := f.count("resources/updated")
-		touch("mem://t/x")
-		touch("mem://t/y") // a sign for when the other would have come
+		touch(c, "mem://t/x")
+		touch(other, "mem://t/y") // a sign for when the first would have come
 		silent.wait(1, "resources/updated", quiet)
 		if n := f.count("resources/updated"); n != before {
 			t.Errorf("updates after the end: %q", f.all())
