@@ -1,9 +1,13 @@
 package config
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
+	"slices"
 )
 
 // redacted is what every way of printing a Secret shows.
@@ -30,5 +34,20 @@ func (Secret) MarshalYAML() (any, error) { return redacted, nil }
 
 // LogValue returns "[redacted]" for log/slog.
 func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// Forms are the ways in which a text may repeat the secret: as it is, and in
+// the encodings of URLs, forms, JSON and Basic credentials. Longest first; none
+// if it is so short that ordinary words would be taken for it.
+func (s Secret) Forms() []string {
+	v := string(s)
+	if len(v) < 4 {
+		return nil
+	}
+	quoted, _ := json.Marshal(v) // a string always encodes
+	out := []string{v, url.QueryEscape(v), url.PathEscape(v), string(quoted[1 : len(quoted)-1]),
+		base64.StdEncoding.EncodeToString([]byte(v)), base64.RawStdEncoding.EncodeToString([]byte(v)), base64.RawURLEncoding.EncodeToString([]byte(v))}
+	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) })
+	return slices.Compact(out)
+}
 
 var _ fmt.Formatter = Secret("")

@@ -286,6 +286,16 @@ func TestClean(t *testing.T) {
 		!strings.Contains(got, " 1") || !json.Valid([]byte(`"`+got+`"`)) {
 		t.Errorf("%q", got)
 	}
+	// What repeats a secret in another encoding, from the address, or half.
+	p = newPeer("x", config.Server{URL: "https://a.example/mcp?v=1&api_key=key%2Fof%20mine", Bearer: "se/cret+token", Headers: map[string]config.Secret{"X": "0123456789abcdef"}})
+	for _, said := range []string{"se%2Fcret%2Btoken", "c2UvY3JldCt0b2tlbg==", "/mcp?v=1&api_key=key%2Fof%20mine", "api_key=key%2Fof+mine", "key/of mine", "cut at 0123456789", strings.Repeat(" ", 8*maxReason-8) + "0123456789abcdef"} {
+		if got := p.clean(said); strings.Contains(got, "cret") || strings.Contains(got, "c2Uv") || strings.Contains(got, "mine") || strings.Contains(got, "0123") {
+			t.Errorf("%q becomes %q", said, got)
+		}
+	}
+	if got := p.clean("v=1 is fine"); got != "v=1 is fine" {
+		t.Errorf("%q", got)
+	}
 }
 
 func TestBackoff(t *testing.T) {

@@ -38,11 +38,19 @@ func newPeer(id string, cfg config.Server) *peer {
 	p := &peer{server: id}
 	add := func(s config.Secret) {
 		v := s.Reveal()
-		if len(v) >= 4 { // shorter ones would blot out ordinary words
-			p.secrets = append(p.secrets, v)
+		p.secrets = append(p.secrets, config.Secret(v).Forms()...)
+		if _, token, ok := strings.Cut(v, " "); ok { // "Bearer x"
+			p.secrets = append(p.secrets, config.Secret(token).Forms()...)
 		}
-		if _, token, ok := strings.Cut(v, " "); ok && len(token) >= 4 { // "Bearer x"
-			p.secrets = append(p.secrets, token)
+	}
+	// Keys are also given in the address. Short values are no keys.
+	if u, err := url.Parse(cfg.URL); err == nil {
+		for _, values := range u.Query() {
+			for _, v := range values {
+				if len(v) >= 8 {
+					add(config.Secret(v))
+				}
+			}
 		}
 	}
 	add(cfg.Bearer)
@@ -61,15 +69,22 @@ func newPeer(id string, cfg config.Server) *peer {
 // bounded, without control characters and configured secrets.
 func (p *peer) clean(s string) string {
 	const look = 8 * maxReason
+	secrets := p.secrets
+	if p.live != nil {
+		for _, token := range p.live() {
+			secrets = append(secrets[:len(secrets):len(secrets)], config.Secret(token).Forms()...)
+		}
+	}
 	if len(s) > look {
 		s = s[:look]
 	}
-	for _, secret := range p.secrets {
+	for _, secret := range secrets {
 		s = strings.ReplaceAll(s, secret, "[redacted]")
-	}
-	if p.live != nil {
-		for _, secret := range p.live() {
-			s = strings.ReplaceAll(s, secret, "[redacted]")
+		for n := min(len(secret)-1, len(s)); n >= 4; n-- { // what was cut in the middle, here or before
+			if strings.HasSuffix(s, secret[:n]) {
+				s = s[:len(s)-n]
+				break
+			}
 		}
 	}
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool {

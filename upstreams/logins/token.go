@@ -157,13 +157,16 @@ func headerSafe(t string) bool {
 
 // clean keeps what was sent in confidence out of a text of the other side.
 func clean(text string, c client, form url.Values) string {
-	secrets := []string{c.Secret}
+	secrets := []string{c.Secret, c.ID + ":" + c.Secret, url.QueryEscape(c.ID) + ":" + url.QueryEscape(c.Secret)}
+	if c.Secret == "" {
+		secrets = nil
+	}
 	for _, k := range []string{"refresh_token", "code", "code_verifier", "token", "subject_token", "assertion", "client_secret"} {
 		secrets = append(secrets, form[k]...)
 	}
 	for _, v := range secrets {
-		if len(v) >= 4 {
-			text = strings.ReplaceAll(text, v, "[redacted]")
+		for _, form := range config.Secret(v).Forms() {
+			text = strings.ReplaceAll(text, form, "[redacted]")
 		}
 	}
 	return text
