@@ -349,8 +349,12 @@ func (h *host) entry(t *registry.Tool, schema bool) json.RawMessage {
 func codeTools(v *view) []codemode.Tool {
 	all := v.tools()
 	out := make([]codemode.Tool, 0, len(all))
+	server, identifier := "", "" // they come server by server
 	for _, t := range all {
-		out = append(out, codemode.Tool{Outward: t.Outward, Identifier: t.Identifier, Server: registry.ServerIdentifier(t.Server), Member: t.Member})
+		if t.Server != server {
+			server, identifier = t.Server, registry.ServerIdentifier(t.Server)
+		}
+		out = append(out, codemode.Tool{Outward: t.Outward, Identifier: t.Identifier, Server: identifier, Member: t.Member})
 	}
 	return out
 }
