@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -418,4 +419,70 @@ func TestB043_LateServerIsAnnounced(t *testing.T) {
 			t.Errorf("the late tool: %s", got)
 		}
 	}
+}
+
+// Streams on which nothing happens have a comment now and then, so that no proxy
+// takes them for dead: a GET stream, a listen, and calls under way.
+func TestB020_IdleStreamsHaveComments(t *testing.T) {
+	t.Parallel() // it waits for most of its time
+	srv := mcp.NewServer(&mcp.Implementation{Name: "up", Version: "1"}, nil)
+	release := make(chan struct{})
+	rawTool(srv, "wait", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return say("waited")
+	})
+	p := startProcess(t, "serve", "--config", writeConfig(t, oneServer(sdkServer(t, srv))+"    call_timeout: 5m\n"))
+	p.waitServers(t, 1)
+	id, err := newSession(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	modernHeader := "Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: "
+	streams := map[string]string{
+		"GET":       httpText("GET", "Mcp-Session-Id: "+id+"\r\n", ""),
+		"2025 call": httpText("POST", "Mcp-Session-Id: "+id+"\r\n", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up_wait"}}`),
+		"2026 call": httpText("POST", modernHeader+"tools/call\r\nMcp-Name: up_wait\r\n", modernLine("1", "tools/call", `"name":"up_wait",`)),
+		"listen":    httpText("POST", modernHeader+"subscriptions/listen\r\n", modernLine("1", "subscriptions/listen", `"notifications":{"toolsListChanged":true},`)),
+	}
+	var all sync.WaitGroup
+	answered := make(chan string, len(streams))
+	for name, request := range streams {
+		all.Go(func() {
+			c, err := rawConn(p, request, false)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			defer c.Close()
+			sc := bufio.NewScanner(c)
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute)) // a common limit of proxies
+			for n := 0; n < 2 && sc.Scan(); {
+				if sc.Text() == ": keepalive" {
+					n++
+					_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+				}
+			}
+			if sc.Err() != nil {
+				t.Errorf("%s: no comment within a minute: %v", name, sc.Err())
+			}
+			answered <- name
+			if !strings.HasSuffix(name, "call") {
+				return
+			}
+			for sc.Scan() {
+				if strings.Contains(sc.Text(), "waited") {
+					return
+				}
+			}
+			t.Errorf("%s: no answer after the comments: %v", name, sc.Err())
+		})
+	}
+	for range streams {
+		<-answered
+	}
+	close(release)
+	all.Wait()
 }

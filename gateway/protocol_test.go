@@ -288,3 +288,20 @@ func TestRemovedFromModern(t *testing.T) {
 		}
 	}
 }
+
+// A body beyond limits.body is refused, and the answer says what to do.
+func TestLargeBodiesAreRefused(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, "limits: {body: 100000}\n"+trusted(v), nil)
+	eachEra(t, func(t *testing.T, e era) {
+		c := p.client(e, "", noCaps, nil)
+		before := len(v.calls())
+		a := c.call("s_look", `{"id":"`+strings.Repeat("x", 200_000)+`"}`, "", nil)
+		if a.Status != http.StatusRequestEntityTooLarge || a.Error == nil || !strings.Contains(a.Error.Message, "limits.body") || len(v.calls()) != before {
+			t.Errorf("%d %.300s %v", a.Status, a.Raw, a.Err)
+		}
+		if a := c.call("s_look", `{"id":"`+strings.Repeat("x", 50_000)+`"}`, "", nil); a.Result.IsError || len(v.calls()) != before+1 {
+			t.Errorf("within the limit: %d %.300s", a.Status, a.Raw)
+		}
+	})
+}

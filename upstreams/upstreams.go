@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/wire"
@@ -130,7 +131,10 @@ func (e *CallError) Error() string {
 	}
 	s += ": " + e.Problem.Message
 	if e.Sent {
-		s += ". The outcome is unknown: the request may have been carried out. Check before calling it again"
+		if !strings.HasSuffix(s, "?") && !strings.HasSuffix(s, ".") {
+			s += "."
+		}
+		s += " The outcome is unknown: the request may have been carried out. Check before calling it again"
 	}
 	return s
 }
