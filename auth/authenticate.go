@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -39,13 +38,14 @@ func (a *Auth) authenticate(s *settings, r *http.Request) (*Principal, error) {
 	case token == "":
 		return nil, noToken()
 	case strings.HasPrefix(token, servicePrefix):
-		return s.serviceToken(token, a.now())
+		return s.serviceToken(r, token, a.now())
 	}
-	return a.jwt(r.Context(), s, token)
+	return a.jwt(r, s, token)
 }
 
 // jwt judges a token by who says that it issued it.
-func (a *Auth) jwt(ctx context.Context, s *settings, token string) (*Principal, error) {
+func (a *Auth) jwt(r *http.Request, s *settings, token string) (*Principal, error) {
+	ctx := r.Context()
 	_, body, err := peekJWT(token)
 	if err != nil {
 		return nil, badToken("this is no access token that the portal can read; it takes its own, service tokens and, where set up, signed JWTs of its IdP",
@@ -54,7 +54,7 @@ func (a *Auth) jwt(ctx context.Context, s *settings, token string) (*Principal, 
 	iss := body.text("iss")
 	switch job := s.jobOf(iss); {
 	case s.portal && iss == s.origin.String():
-		return a.portalToken(ctx, s, token)
+		return a.portalToken(r, s, token)
 	case job:
 		return s.workloadToken(ctx, iss, token, a.now())
 	case s.direct:
@@ -64,8 +64,8 @@ func (a *Auth) jwt(ctx context.Context, s *settings, token string) (*Principal, 
 }
 
 // portalToken judges an access token that the portal issued.
-func (a *Auth) portalToken(ctx context.Context, s *settings, token string) (*Principal, error) {
-	t, err := a.server.Verify(ctx, token)
+func (a *Auth) portalToken(r *http.Request, s *settings, token string) (*Principal, error) {
+	t, err := a.server.Verify(r.Context(), token)
 	var e *authserver.Error
 	switch {
 	case errors.As(err, &e) && e.Status == 401:
@@ -75,7 +75,7 @@ func (a *Auth) portalToken(ctx context.Context, s *settings, token string) (*Pri
 	case err != nil:
 		return nil, fmt.Errorf("checking an access token: %w", err)
 	case t.Machine != "":
-		return s.serviceByID(t.Machine, t.Expires, a.now())
+		return s.serviceByID(r, t.Machine, t.Expires, a.now())
 	}
 	if iss, _, _ := strings.Cut(t.Person.ID, "|"); iss != s.idp.issuer {
 		return nil, badToken("the sign-in was at another identity provider than the portal has now", "sign in again", nil)

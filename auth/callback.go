@@ -91,6 +91,7 @@ func (a *Auth) takeLogin(r *http.Request, s *settings, q url.Values) (*loginTxn,
 type signedIn struct {
 	who    *Principal
 	tokens idpTokens
+	sid    string // of the session at the IdP, if it has told
 }
 
 // exchange turns the answer of the IdP into a principal.
@@ -139,7 +140,7 @@ func (a *Auth) exchange(ctx context.Context, s *settings, txn *loginTxn, q url.V
 	if err != nil {
 		return nil, err
 	}
-	return &signedIn{who: p, tokens: idpTokens{ClientID: txn.ClientID, Access: tok.AccessToken, Refresh: tok.RefreshToken, ID: raw, Expires: a.expires(tok)}}, nil
+	return &signedIn{who: p, sid: c.text("sid"), tokens: idpTokens{ClientID: txn.ClientID, Access: tok.AccessToken, Refresh: tok.RefreshToken, ID: raw, Expires: a.expires(tok)}}, nil
 }
 
 // fromIDToken reads who signed in. IdPs that keep ID tokens small give the

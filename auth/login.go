@@ -80,9 +80,12 @@ func (a *Auth) Login(w http.ResponseWriter, r *http.Request) {
 	}
 	http.SetCookie(w, s.cookie(loginCookie, bind, loginMaxAge))
 	opts := []oauth2.AuthCodeOption{oidc.Nonce(txn.Nonce), oauth2.S256ChallengeOption(txn.Verifier)}
-	if r.URL.Query().Get("switch") != "" {
+	if r.URL.Query().Get("switch") != "" && s.cfg.Auth.LoginParams["prompt"] == "" {
 		// Somebody else wants to sign in than the session at the IdP is of.
 		opts = append(opts, oauth2.SetAuthURLParam("prompt", "login"))
+	}
+	for name, value := range s.cfg.Auth.LoginParams {
+		opts = append(opts, oauth2.SetAuthURLParam(name, value))
 	}
 	redirect(w, r, s.oauth(idp).AuthCodeURL(state, opts...))
 }

@@ -456,3 +456,18 @@ func TestGroupsFromUserInfo(t *testing.T) {
 		})
 	}
 }
+
+// What an IdP needs beside the standard: Google gives a refresh token only for
+// access_type=offline.
+func TestFurtherParametersOfTheSignIn(t *testing.T) {
+	p, idp := fakePortal(t, false, func(c *config.Config) {
+		c.Auth.LoginParams = map[string]string{"access_type": "offline", "prompt": "consent"}
+	})
+	for _, path := range []string{"/auth/login", "/auth/login?switch=1"} {
+		at := p.browser(t, "alice").GetUntil(p.url(path), func(u *url.URL) bool { return u.Path == "/authorize" && strings.HasPrefix(u.String(), idp.Issuer) })
+		q := at.URL.Query()
+		if q.Get("access_type") != "offline" || !slices.Equal(q["prompt"], []string{"consent"}) || q.Get("code_challenge_method") != "S256" {
+			t.Errorf("%s asks for %v", path, q)
+		}
+	}
+}

@@ -108,9 +108,9 @@ func (s *settings) endSessionURL(tok idpTokens) string {
 const logoutEvent = "http://schemas.openid.net/event/backchannel-logout"
 
 // BackChannelLogout is where the IdP says that it ended a person's sign-in
-// (POST /auth/backchannel-logout). All that hangs on it here ends as well. It
-// takes tokens that name the subject; one that names only a session is refused
-// visibly, since which one is whose is not kept.
+// (POST /auth/backchannel-logout). All that hangs on it here ends as well. The
+// token names the subject or the session at the IdP; one whose session is not
+// known here has nothing left to end.
 func (a *Auth) BackChannelLogout(w http.ResponseWriter, r *http.Request) {
 	s := a.state.Load()
 	w.Header().Set("Cache-Control", "no-store")
@@ -127,7 +127,7 @@ func (a *Auth) BackChannelLogout(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	user, err := a.loggedOut(r.Context(), s, r.PostForm.Get("logout_token"))
-	if err == nil {
+	if err == nil && user != "" {
 		err = a.endPerson(r.Context(), s, user, "the identity provider ended the sign-in", true)
 	}
 	var e *Error
@@ -143,6 +143,7 @@ func (a *Auth) BackChannelLogout(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// loggedOut gives whose sign-in has ended; nobody's: "".
 func (a *Auth) loggedOut(ctx context.Context, s *settings, raw string) (user string, err error) {
 	bad := func(what string) error {
 		return badRequest("the logout token "+what, "see the settings of this client at the IdP")
@@ -178,9 +179,10 @@ func (a *Auth) loggedOut(ctx context.Context, s *settings, raw string) (user str
 	if jti == "" {
 		return "", bad("has no jti")
 	}
+	sid := c.text("sid")
 	sub, err := c.subject()
-	if err != nil {
-		return "", bad("names no subject; let the IdP put sub into it")
+	if err != nil && (c.has("sub") || sid == "") {
+		return "", bad("names neither a subject nor a session; let the IdP put sub or sid into it")
 	}
 	marker, err := json.Marshal(a.now())
 	if err != nil {
@@ -193,5 +195,12 @@ func (a *Auth) loggedOut(ctx context.Context, s *settings, raw string) (user str
 	if !fresh {
 		return "", bad("was used already")
 	}
-	return s.idp.issuer + "|" + sub, nil
+	if sub != "" {
+		return s.idp.issuer + "|" + sub, nil
+	}
+	whose, _, err := a.store.Take(ctx, idpSessionKey(s.idp.issuer, sid))
+	if err != nil {
+		return "", storeError("finding whose session at the IdP ended", err)
+	}
+	return string(whose), nil
 }

@@ -28,8 +28,8 @@ func PersonOf(p *Principal) authserver.Person {
 }
 
 // machine judges the credentials of client_credentials.
-func (a *Auth) machine(id, secret string) (expires time.Time, err error) {
-	p, err := a.state.Load().serviceToken(secret, a.now())
+func (a *Auth) machine(r *http.Request, id, secret string) (expires time.Time, err error) {
+	p, err := a.state.Load().serviceToken(r, secret, a.now())
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -343,7 +343,8 @@ func TestBackChannelLogout(t *testing.T) {
 		"another issuer":  func(m map[string]any) { m["iss"] = "https://evil" },
 		"old":             func(m map[string]any) { m["iat"] = p.clock.now().Add(-time.Hour).Unix() },
 		"no id":           func(m map[string]any) { delete(m, "jti") },
-		"only a session":  func(m map[string]any) { delete(m, "sub"); m["sid"] = "x" },
+		"nobody":          func(m map[string]any) { delete(m, "sub") },
+		"a broken sub":    func(m map[string]any) { m["sub"] = 7; m["sid"] = "x" },
 		"an access token": func(m map[string]any) { delete(m, "events"); delete(m, "jti") },
 	} {
 		m := good()
@@ -371,6 +372,42 @@ func TestBackChannelLogout(t *testing.T) {
 	}
 	p.clock.add(time.Second)
 	c.signIn(t, b) // and a new sign-in works
+}
+
+// Some IdPs name only their session in logout tokens.
+func TestBackChannelLogoutOfASession(t *testing.T) {
+	p, idp := serving(t, nil)
+	signIn := func(user, sid string) (*mcpClient, *authtest.Browser) {
+		idp.SetUser(authtest.User{Sub: user, Groups: []string{"eng", "mcp-users"}})
+		idp.EditIDTokens(func(m map[string]any) { m["sid"] = sid })
+		b, c := p.browser(t, user), newMCPClient(t, p)
+		c.signIn(t, b)
+		return c, b
+	}
+	alice, aliceB := signIn("alice", "s1")
+	bob, bobB := signIn("bob", "s2")
+	send := func(sid string) int {
+		m := map[string]any{"iss": idp.Issuer, "aud": idp.ClientID, "sid": sid, "iat": p.clock.now().Unix(), "exp": p.clock.now().Add(time.Minute).Unix(), "jti": random(),
+			"events": map[string]any{logoutEvent: map[string]any{}}}
+		status, _ := postForm(t, p.url("/auth/backchannel-logout"), url.Values{"logout_token": {idp.Sign("logout+jwt", m)}})
+		return status
+	}
+	if status := send("unknown"); status != 200 {
+		t.Errorf("a session that is not known has nothing to end: %d", status)
+	}
+	if _, err := alice.who(); err != nil {
+		t.Fatalf("something ended: %v", err)
+	}
+	if status := send("s1"); status != 200 {
+		t.Fatalf("alice's session: %d", status)
+	}
+	wantError(t, second(alice.who()), 401, CodeInvalidToken)
+	if page := aliceB.GetUntil(p.url("/home"), func(u *url.URL) bool { return u.Path == "/auth/login" }); page.Status != 0 {
+		t.Errorf("alice's browser session lives on: %d", page.Status)
+	}
+	if _, err := bob.who(); err != nil || bobB.Get(p.url("/home")).Status != 200 {
+		t.Errorf("bob's sign-in ended as well: %v", err)
+	}
 }
 
 // Tokens of platforms for their machines, by claim rules.

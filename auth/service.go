@@ -7,6 +7,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"net/http"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,6 +26,7 @@ var serviceID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // serviceToken is one configured token, ready to compare.
 type serviceToken struct {
 	conf     config.ServiceToken
+	from     []netip.Prefix // empty: anywhere
 	hash     []byte
 	previous []byte // of the token before, while machines change over; nil: none
 }
@@ -60,6 +63,10 @@ func serviceTokens(list []config.ServiceToken) ([]serviceToken, error) {
 		}
 		seen[c.ID] = true
 		t := serviceToken{conf: c, hash: hash}
+		var err error
+		if t.from, err = networks(c.From); err != nil {
+			return nil, fmt.Errorf("auth.service_tokens: from of %q: %w", c.ID, err)
+		}
 		if c.PreviousHash != "" {
 			if t.previous, ok = decodeHash(c.PreviousHash); !ok || c.PreviousUntil.IsZero() {
 				return nil, fmt.Errorf("auth.service_tokens: previous_hash of %q must be sha256: and 64 hexadecimal digits, with previous_until beside it", c.ID)
@@ -73,7 +80,7 @@ func serviceTokens(list []config.ServiceToken) ([]serviceToken, error) {
 // serviceToken judges a service token. The hash covers the whole token, so
 // its id needs no parsing; every configured hash is compared, and always in
 // the same time.
-func (s *settings) serviceToken(token string, now time.Time) (*Principal, error) {
+func (s *settings) serviceToken(r *http.Request, token string, now time.Time) (*Principal, error) {
 	sum := sha256.Sum256([]byte(token))
 	var hit *serviceToken
 	for i := range s.service {
@@ -89,15 +96,15 @@ func (s *settings) serviceToken(token string, now time.Time) (*Principal, error)
 	if hit == nil {
 		return nil, badToken("the service token is not known here", "ask the portal's admin for a new one", nil)
 	}
-	return hit.principal(now)
+	return hit.principal(s, r, now)
 }
 
 // serviceByID gives the machine of a token that the portal issued for its
 // service token, as the configuration has it now.
-func (s *settings) serviceByID(id string, expires, now time.Time) (*Principal, error) {
+func (s *settings) serviceByID(r *http.Request, id string, expires, now time.Time) (*Principal, error) {
 	for i := range s.service {
 		if t := &s.service[i]; t.conf.ID == id {
-			p, err := t.principal(now)
+			p, err := t.principal(s, r, now)
 			if err == nil && (p.Expires.IsZero() || expires.Before(p.Expires)) {
 				p.Expires = expires
 			}
@@ -107,8 +114,13 @@ func (s *settings) serviceByID(id string, expires, now time.Time) (*Principal, e
 	return nil, badToken("the service token behind this token is not known here any more", "ask the portal's admin for a new one", nil)
 }
 
-func (t *serviceToken) principal(now time.Time) (*Principal, error) {
+func (t *serviceToken) principal(s *settings, r *http.Request, now time.Time) (*Principal, error) {
 	c := t.conf
+	if from := s.caller(r); len(t.from) > 0 && !contains(t.from, from) {
+		e := denied("the service token may not be used from this network address", "use it where the portal's admin meant it to be used, or ask for another")
+		e.cause = fmt.Errorf("token %q was sent from %s", c.ID, from)
+		return nil, e
+	}
 	if !c.Expires.IsZero() && !now.Before(c.Expires) {
 		return nil, badToken("the service token has expired", "ask the portal's admin for a new one", fmt.Errorf("token %q expired at %s", c.ID, c.Expires.Format(time.RFC3339)))
 	}

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -122,6 +123,51 @@ func TestBadServiceTokenSettings(t *testing.T) {
 		cfg.Auth.ServiceTokens = list
 		if _, err := New(Options{Config: cfg, Store: newMemStore(time.Now)}); err == nil {
 			t.Errorf("%+v was accepted", list)
+		}
+	}
+}
+
+// A service token may be bound to networks. Who calls is the peer, or whom a
+// proxy of auth.proxies names last; nobody else is believed.
+func TestServiceTokenFromItsNetworks(t *testing.T) {
+	idp := authtest.StartFakeIdP(t)
+	cfg := oidcConfig(idp)
+	token, hash := mustToken(t, "ci")
+	cfg.Auth.Proxies = []string{"10.9.0.1"}
+	cfg.Auth.ServiceTokens = []config.ServiceToken{{ID: "ci", Hash: hash, From: []string{"192.0.2.0/24", "2001:db8::/32"}}}
+	r := newRig(t, cfg)
+	for _, c := range []struct {
+		peer, forwarded string
+		ok              bool
+	}{
+		{"192.0.2.7:1", "", true},
+		{"[2001:db8::1]:1", "", true},
+		{"[::ffff:192.0.2.7]:1", "", true},
+		{"198.51.100.7:1", "", false},
+		{"198.51.100.7:1", "192.0.2.7", false}, // invented
+		{"10.9.0.2:1", "192.0.2.7", false},     // a neighbour of the proxy
+		{"10.9.0.1:1", "192.0.2.7", true},
+		{"10.9.0.1:1", "198.51.100.7, 192.0.2.7", true},
+		{"10.9.0.1:1", "192.0.2.7, 198.51.100.7", false},
+		{"10.9.0.1:1", "192.0.2.7, unknown", false},
+		{"10.9.0.1:1", "", false},
+		{"", "192.0.2.7", false},
+	} {
+		req := httptest.NewRequest("POST", portalURL+"/mcp", nil)
+		req.RemoteAddr = c.peer
+		req.Header.Set("Authorization", "Bearer "+token)
+		if c.forwarded != "" {
+			req.Header.Set("X-Forwarded-For", c.forwarded)
+		}
+		_, err := r.Authenticate(req)
+		if c.ok && err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if !c.ok {
+			wantError(t, err, 403, CodeAccessDenied)
+		}
+		if _, err := r.machine(req, "ci", token); (err == nil) != c.ok {
+			t.Errorf("at /token, %+v: %v", c, err)
 		}
 	}
 }

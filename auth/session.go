@@ -23,6 +23,8 @@ type session struct {
 	Created time.Time `json:"created"`
 }
 
+func idpSessionKey(issuer, sid string) string { return "idpsession:" + digest(issuer+"|"+sid) }
+
 func sessionKey(cookie string) string { return "session:" + digest(cookie) }
 
 // Browser says who looks at one of the portal's pages and gives the CSRF token
@@ -109,6 +111,13 @@ func (a *Auth) startSession(w http.ResponseWriter, r *http.Request, s *settings,
 	}
 	if !created {
 		return errors.New("writing the browser session: its new id is taken")
+	}
+	if in.sid != "" {
+		// Logout tokens may name no more than that session.
+		life := max(s.cfg.Auth.Tokens.Grant, s.maxAge)
+		if err := a.store.Set(r.Context(), idpSessionKey(s.idp.issuer, in.sid), []byte(p.ID), life); err != nil {
+			return storeError("keeping which session at the IdP this is", err)
+		}
 	}
 	http.SetCookie(w, s.cookie(sessionCookie, id, s.maxAge))
 	return nil

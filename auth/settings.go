@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ type settings struct {
 	hosts   hostRules
 	access  *Access
 	jobs    []workload
+	proxies []netip.Prefix
 }
 
 // newSettings reads a configuration. The configuration was validated by its
@@ -86,6 +88,9 @@ func (a *Auth) newSettings(cfg *config.Config) (*settings, error) {
 		}
 	default:
 		return nil, fmt.Errorf("auth.mode is %q; it must be oidc or none", cfg.Auth.Mode)
+	}
+	if s.proxies, err = networks(cfg.Auth.Proxies); err != nil {
+		return nil, fmt.Errorf("auth.proxies: %w", err)
 	}
 	if s.service, err = serviceTokens(cfg.Auth.ServiceTokens); err != nil {
 		return nil, err

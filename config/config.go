@@ -39,27 +39,29 @@ type Config struct {
 
 // Auth says who may use the portal and how identity is proven.
 type Auth struct {
-	Mode          string         `yaml:"mode"`            // "oidc" or "none" (development: loopback only)
-	Issuer        string         `yaml:"issuer"`          // OIDC issuer URL of the company IdP
-	Audience      []string       `yaml:"audience"`        // accepted aud values; default: the portal's /mcp URL
-	ClientID      string         `yaml:"client_id"`       // browser sign-in for the portal's own pages
-	ClientSecret  Secret         `yaml:"client_secret"`   // of client_id
-	Scopes        []string       `yaml:"scopes"`          // asked for at browser sign-in; default openid profile email
-	GroupsClaim   string         `yaml:"groups_claim"`    // dotted path, default "groups"
-	ClockSkew     time.Duration  `yaml:"clock_skew"`      // default 30s
-	SessionMaxAge time.Duration  `yaml:"session_max_age"` // browser session lifetime, default 12h
-	AllowGroups   []string       `yaml:"allow_groups"`    // if set, only members may use the portal at all
-	Admins        []string       `yaml:"admins"`          // groups whose members see every server's status
-	DevID         string         `yaml:"-"`               // principal id of that user; empty: "dev". For the command line, which acts as others
-	DevUser       string         `yaml:"dev_user"`        // mode none: the one user, default dev@localhost
-	DevGroups     []string       `yaml:"dev_groups"`      // mode none: that user's groups
-	ServiceTokens []ServiceToken `yaml:"service_tokens"`  // machines
+	Mode          string            `yaml:"mode"`             // "oidc" or "none" (development: loopback only)
+	Issuer        string            `yaml:"issuer"`           // OIDC issuer URL of the company IdP
+	Audience      []string          `yaml:"audience"`         // accepted aud values; default: the portal's /mcp URL
+	ClientID      string            `yaml:"client_id"`        // browser sign-in for the portal's own pages
+	ClientSecret  Secret            `yaml:"client_secret"`    // of client_id
+	Scopes        []string          `yaml:"scopes"`           // asked for at browser sign-in; default openid profile email
+	LoginParams   map[string]string `yaml:"login_parameters"` // further parameters of the sign-in at the IdP, such as access_type: offline
+	GroupsClaim   string            `yaml:"groups_claim"`     // dotted path, default "groups"
+	ClockSkew     time.Duration     `yaml:"clock_skew"`       // default 30s
+	SessionMaxAge time.Duration     `yaml:"session_max_age"`  // browser session lifetime, default 12h
+	AllowGroups   []string          `yaml:"allow_groups"`     // if set, only members may use the portal at all
+	Admins        []string          `yaml:"admins"`           // groups whose members see every server's status
+	DevID         string            `yaml:"-"`                // principal id of that user; empty: "dev". For the command line, which acts as others
+	DevUser       string            `yaml:"dev_user"`         // mode none: the one user, default dev@localhost
+	DevGroups     []string          `yaml:"dev_groups"`       // mode none: that user's groups
+	ServiceTokens []ServiceToken    `yaml:"service_tokens"`   // machines
 
 	Accept         []string   `yaml:"accept"`          // whose access tokens /mcp takes: "portal" (the portal signs clients in itself, in front of the IdP), "idp" (clients sign in at the IdP); default portal with client_id, else idp
 	Tokens         Tokens     `yaml:"tokens"`          // lifetimes of what the portal issues
 	Clients        Clients    `yaml:"clients"`         // which MCP clients may sign people in through the portal
 	Workloads      []Workload `yaml:"workloads"`       // machines that bring a token of another issuer, such as Kubernetes or GitHub Actions
 	EncryptionKeys []Secret   `yaml:"encryption_keys"` // seal credentials in the store, "id:base64" as printed by mcp-portal key; the first seals, all open; default: one is made and kept in the store
+	Proxies        []string   `yaml:"proxies"`         // networks of the reverse proxies in front: from there the last X-Forwarded-For says who calls, for from of service tokens
 	PrivateHosts   []string   `yaml:"private_hosts"`   // what may be contacted for sign-in of clients and upstreams besides public https: origins, hosts, networks such as 10.1.0.0/16
 }
 
@@ -115,6 +117,7 @@ type ServiceToken struct {
 	Groups  []string  `yaml:"groups"`  // groups the machine counts as a member of
 	Servers []string  `yaml:"servers"` // server ids it may reach; empty: as its groups allow
 	Tools   []string  `yaml:"tools"`   // globs "server/tool"; empty: all of its servers
+	From    []string  `yaml:"from"`    // networks it may be used from, e.g. 10.1.0.0/16; empty: any
 	Expires time.Time `yaml:"expires"` // zero: never
 
 	PreviousHash  string    `yaml:"previous_hash"`  // of the token before, while machines change over; made by mcp-portal token --rotate

@@ -271,6 +271,7 @@ func (v *validator) tokens() {
 		} else if t.PreviousHash != "" && t.PreviousHash == t.Hash {
 			v.report(base+".previous_hash", "is the same as hash; it is for the token before")
 		}
+		v.networks(base+".from", t.From)
 		if t.Hash == emptyHash {
 			v.report(base+".hash", "is the hash of an empty token; hash the real one")
 		}

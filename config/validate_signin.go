@@ -35,6 +35,8 @@ func (v *validator) portalAuth() {
 	}
 	v.staticClients()
 	v.workloads()
+	v.networks("auth.proxies", a.Proxies)
+	v.loginParameters()
 }
 
 // unsafeSchemes run, show or fetch what follows them instead of opening an
@@ -157,6 +159,38 @@ func (v *validator) encryption() {
 		}
 		if u := v.httpURL(path, h); u != nil && (strings.Trim(u.Path, "/") != "" || u.RawQuery != "") {
 			v.report(path, "must be an origin without path or query; write %s", origin(u))
+		}
+	}
+}
+
+// ParseNetwork reads a network such as 10.1.0.0/16, or one address.
+func ParseNetwork(s string) (netip.Prefix, error) {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p.Masked(), nil
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return netip.Prefix{}, errors.New("is not a network; write it like 10.1.0.0/16, or one address")
+	}
+	return netip.PrefixFrom(a, a.BitLen()), nil
+}
+
+func (v *validator) networks(path string, list []string) {
+	for i, n := range list {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if _, err := ParseNetwork(n); err != nil && !v.isBroken(at) {
+			v.report(at, "%v", err)
+		}
+	}
+}
+
+// ownLoginParameters are those of the portal's own request to the IdP.
+var ownLoginParameters = []string{"response_type", "client_id", "redirect_uri", "scope", "state", "nonce", "code_challenge", "code_challenge_method", "response_mode", "request", "request_uri"}
+
+func (v *validator) loginParameters() {
+	for name := range v.c.Auth.LoginParams {
+		if path := join("auth.login_parameters", name); slices.Contains(ownLoginParameters, strings.ToLower(name)) {
+			v.report(path, "is for the portal to say; remove it")
 		}
 	}
 }

@@ -121,7 +121,7 @@ func newReplica(t *testing.T, st store.Store, key string, change func(*config.Co
 			}
 			return p, nil
 		},
-		Machine: func(id, secret string) (time.Time, error) {
+		Machine: func(_ *http.Request, id, secret string) (time.Time, error) {
 			if id == "ci" && secret == "mcpp_st_ci_secret" {
 				return r.clock().Add(time.Hour), nil
 			}

@@ -40,7 +40,7 @@ type Options struct {
 	Renew func(ctx context.Context, p Person, signed time.Time) (Person, error)
 	// Machine judges the credentials of a service token and gives when they
 	// expire; zero is never.
-	Machine func(id, secret string) (expires time.Time, err error)
+	Machine func(r *http.Request, id, secret string) (expires time.Time, err error)
 	// Page shows a person why a sign-in cannot begin: nobody is sent anywhere
 	// before the client is known.
 	Page func(w http.ResponseWriter, r *http.Request, status int, title, text string)
@@ -53,7 +53,7 @@ type Server struct {
 	log     *slog.Logger
 	now     func() time.Time
 	renew   func(context.Context, Person, time.Time) (Person, error)
-	machine func(id, secret string) (time.Time, error)
+	machine func(r *http.Request, id, secret string) (time.Time, error)
 	page    func(http.ResponseWriter, *http.Request, int, string, string)
 	keys    keyring
 	seen    seenGrants

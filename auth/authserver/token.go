@@ -38,7 +38,7 @@ func (s *Server) tokens(ctx context.Context, set *settings, r *http.Request, for
 	case "":
 		return nil, invalidRequest("grant_type is missing")
 	case "client_credentials":
-		return s.machineToken(ctx, set, who, form)
+		return s.machineToken(r, set, who, form)
 	case "authorization_code", "refresh_token":
 	default:
 		return nil, fail(400, "unsupported_grant_type", "grant_type must be authorization_code, refresh_token or client_credentials")
@@ -58,14 +58,14 @@ func (s *Server) tokens(ctx context.Context, set *settings, r *http.Request, for
 
 // machineToken gives a machine a short-lived token for its service token
 // (RFC 6749 section 4.4): its id is the client_id, itself the client_secret.
-func (s *Server) machineToken(ctx context.Context, set *settings, who proof, form url.Values) (*tokens, error) {
+func (s *Server) machineToken(r *http.Request, set *settings, who proof, form url.Values) (*tokens, error) {
 	if err := checkResources(set, form["resource"]); err != nil {
 		return nil, err
 	}
 	var ends time.Time
 	err := error(invalidClient("client_secret is missing"))
 	for _, secret := range who.secrets {
-		if ends, err = s.machine(who.id, secret); err == nil {
+		if ends, err = s.machine(r, who.id, secret); err == nil {
 			break
 		}
 	}
@@ -79,7 +79,7 @@ func (s *Server) machineToken(ctx context.Context, set *settings, who proof, for
 	if life < time.Second {
 		return nil, invalidClient("the service token has expired")
 	}
-	access, err := s.mint(ctx, set, accessClaims{Subject: "svc:" + who.id, Client: who.id, Scope: ScopeAll}, life)
+	access, err := s.mint(r.Context(), set, accessClaims{Subject: "svc:" + who.id, Client: who.id, Scope: ScopeAll}, life)
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +19,7 @@ func tokenCommand() *cobra.Command {
 		path    string
 		days    int
 		overlap time.Duration
+		limits  config.ServiceToken
 	)
 	cmd := &cobra.Command{
 		Use:   "token ID",
@@ -29,7 +32,7 @@ tokens (grant_type=client_credentials, client_id the id, client_secret the token
 With --rotate it makes the successor of a token in portal.yaml and prints the
 entry to put in its place: both tokens work until the time of --overlap is over,
 so that machines can change over one by one.`,
-		Example: "  mcp-portal token nightly-report --days 90\n  mcp-portal token nightly-report --rotate --config portal.yaml",
+		Example: "  mcp-portal token nightly-report --days 90 --servers billing --tools 'billing/list_*' --from 10.1.0.0/16\n  mcp-portal token nightly-report --rotate --config portal.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("give the token one id, like: mcp-portal token nightly-report")
@@ -41,8 +44,22 @@ so that machines can change over one by one.`,
 				return errors.New("--days must be from 1 to 3650, or 0 for a token that never expires")
 			}
 			now := time.Now().UTC()
-			entry := config.ServiceToken{ID: args[0]}
+			for _, n := range limits.From {
+				if _, err := config.ParseNetwork(n); err != nil {
+					return fmt.Errorf("--from %s %w", n, err)
+				}
+			}
+			for _, g := range limits.Tools {
+				if !strings.Contains(g, "/") {
+					return fmt.Errorf("--tools %s has no server; write server/tool, like github/get_*", g)
+				}
+			}
+			entry := limits
+			entry.ID = args[0]
 			if rotate {
+				if len(limits.Groups)+len(limits.Servers)+len(limits.Tools)+len(limits.From) > 0 {
+					return errors.New("--groups, --servers, --tools and --from are for new tokens: what a token may do stays as it is in the file when it is rotated")
+				}
 				before, err := serviceTokenOf(path, args[0])
 				if err != nil {
 					return err
@@ -72,6 +89,10 @@ so that machines can change over one by one.`,
 	cmd.Flags().StringVarP(&path, "config", "c", "portal.yaml", "configuration file, for --rotate")
 	cmd.Flags().IntVar(&days, "days", 0, "days until the token expires; 0: never")
 	cmd.Flags().DurationVar(&overlap, "overlap", 7*24*time.Hour, "with --rotate, how long the token before still works")
+	cmd.Flags().StringSliceVar(&limits.Groups, "groups", nil, "groups that the machine counts as a member of")
+	cmd.Flags().StringSliceVar(&limits.Servers, "servers", nil, "the only servers that it may use")
+	cmd.Flags().StringSliceVar(&limits.Tools, "tools", nil, "the only tools that it may use, like github/get_*")
+	cmd.Flags().StringSliceVar(&limits.From, "from", nil, "the only networks that it may come from, like 10.1.0.0/16")
 	return cmd
 }
 
@@ -99,7 +120,18 @@ func tokenEntry(t config.ServiceToken, rotated bool) string {
 		s += fmt.Sprintf("      expires: %s\n", t.Expires.Format(time.DateOnly))
 	}
 	if rotated {
-		s += "      # groups, servers and tools stay as they are\n"
+		return s + "      # groups, servers, tools and from stay as they are\n"
+	}
+	for _, l := range []struct {
+		key  string
+		list []string
+	}{{"groups", t.Groups}, {"servers", t.Servers}, {"tools", t.Tools}, {"from", t.From}} {
+		if len(l.list) > 0 {
+			b, err := json.Marshal(l.list) // is YAML, too
+			if err == nil {
+				s += fmt.Sprintf("      %s: %s\n", l.key, b)
+			}
+		}
 	}
 	return s
 }
