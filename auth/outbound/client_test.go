@@ -152,6 +152,11 @@ func TestRedirectsLengthTimeAndProxy(t *testing.T) {
 	defer proxy.Close()
 	t.Setenv("HTTPS_PROXY", proxy.URL)
 	c := mustNew(t, Options{Roots: roots(srv), Allow: []string{srv.URL}, MaxBody: 100, Timeout: 300 * time.Millisecond})
+	// The standard library asks no proxy for loopback, and reads its environment
+	// once: only the setting itself can be looked at.
+	if c.Transport.(limiter).base.(*guard).base.Proxy != nil {
+		t.Error("the proxies of the environment are used")
+	}
 	refused(t, c, srv.URL+"/redirect")
 	if second.Load() != 0 {
 		t.Error("the redirect was followed")

@@ -242,6 +242,21 @@ func TestHostileMetadata(t *testing.T) {
 	}
 }
 
+// Where a challenge leads is looked at before anything is asked for there.
+func TestHostileChallenge(t *testing.T) {
+	for _, to := range []string{"http://as.example/m", "javascript:alert(1)", "file:///etc/passwd", "https://u:p@as.example/m", "https:as.example", "ftp://127.0.0.1/m"} {
+		evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Bearer resource_metadata="`+to+`"`)
+			w.WriteHeader(401)
+		}))
+		defer evil.Close()
+		r := open(t, portalConfig(evil.URL, personal))
+		if _, err := r.Begin(t.Context(), ann, logins.Request{Server: "s"}); err == nil || !strings.Contains(err.Error(), "the resource_metadata of its challenge") {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+}
+
 // A server of the Internet must not make the portal reach into its network.
 func TestServersCannotSendThePortalAround(t *testing.T) {
 	hits := make(chan string, 10)
