@@ -272,6 +272,12 @@ func TestGrants(t *testing.T) {
 	if now, _ := a.Get(t.Context(), elsewhere.ID); now.State != Pending {
 		t.Errorf("a call of another run is %s", now.State)
 	}
+	// A run that begins anew makes the granted call itself again: it has its own
+	// yes and takes none of the others'.
+	again, terms := in("run-1", 0)
+	if id, err := a.UseGrant(t.Context(), again, terms); id != "" || err != nil {
+		t.Errorf("a call with a yes of its own used %q of the grant: %v", id, err)
+	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	used := 0

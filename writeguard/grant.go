@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -66,6 +67,14 @@ func (a *Approvals) UseGrant(ctx context.Context, c Call, d Decision) (string, e
 		return "", nil
 	}
 	key := grantKey(c.Principal.ID, c.Run, c.Server, c.Tool)
+	// A call that a person has approved itself uses that up: when a run begins
+	// anew, the call that was granted with the others comes here first.
+	switch own, err := a.approvedItself(ctx, c, d); {
+	case err != nil:
+		return "", fmt.Errorf("look up what was granted to the run: %w", err)
+	case own:
+		return "", nil
+	}
 	for attempt := 0; ; attempt++ {
 		raw, held, err := a.store.Get(ctx, key)
 		if err != nil {
@@ -87,4 +96,21 @@ func (a *Approvals) UseGrant(ctx context.Context, c Call, d Decision) (string, e
 			return "", err
 		}
 	}
+}
+
+// approvedItself reports whether there is an unused yes to exactly this call.
+func (a *Approvals) approvedItself(ctx context.Context, c Call, d Decision) (bool, error) {
+	args, err := Canonical(c.Arguments)
+	if err != nil {
+		return false, err
+	}
+	holder, held, err := a.store.Get(ctx, callKey(c, HashArguments(args)))
+	if err != nil || !held {
+		return false, err
+	}
+	ap, err := a.Get(ctx, string(holder))
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && ap.State == Approved && ap.SameTerms(d.Terms), err
 }
