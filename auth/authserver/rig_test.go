@@ -37,7 +37,7 @@ func challengeOf(v string) string {
 // rig is a server on loopback with a store that can be away and a clock.
 type rig struct {
 	*Server
-	t     *testing.T
+	t     testing.TB
 	url   string
 	cfg   *config.Config
 	store *awayStore
@@ -82,7 +82,7 @@ func (r *rig) add(d time.Duration) { r.mu.Lock(); r.at = r.at.Add(d); r.mu.Unloc
 
 func (r *rig) clock() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.at }
 
-func newStore(t *testing.T) store.Store {
+func newStore(t testing.TB) store.Store {
 	t.Helper()
 	s, err := store.OpenFile(filepath.Join(t.TempDir(), "s.db"), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -92,12 +92,12 @@ func newStore(t *testing.T) store.Store {
 	return s
 }
 
-func newRig(t *testing.T, change func(*config.Config)) *rig {
+func newRig(t testing.TB, change func(*config.Config)) *rig {
 	t.Helper()
 	return newReplica(t, newStore(t), vault.NewKey(time.Now()), change)
 }
 
-func newReplica(t *testing.T, st store.Store, key string, change func(*config.Config)) *rig {
+func newReplica(t testing.TB, st store.Store, key string, change func(*config.Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, at: time.Now(), store: &awayStore{Store: st}}
 	mux := http.NewServeMux()
