@@ -109,8 +109,10 @@ func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names namin
 
 // warnPending says what is not as it was approved.
 func (s *Server) warnPending(pins *pinned) {
-	if pins.unread() && len(s.Pending) > 0 {
-		s.warn("%d tools are held back until their approved definitions can be read from the store (pin: review)", len(s.Pending))
+	if pins.unread() {
+		if len(s.Pending) > 0 && pins.failed { // else it is a matter of milliseconds
+			s.warn("%d tools are held back until their approved definitions can be read from the store (pin: review)", len(s.Pending))
+		}
 		return
 	}
 	for _, p := range s.Pending {

@@ -77,6 +77,7 @@ type pinned struct {
 	// approved are definitions by original name. Nil: the store was not read
 	// yet, or cannot be.
 	approved map[string]json.RawMessage
+	failed   bool // reading it was tried in vain
 }
 
 // check compares a tool with what was approved. Nil: it is that, or nothing is

@@ -127,6 +127,7 @@ func (k *pinKeeper) syncAll(ctx context.Context) bool {
 	for _, id := range ids {
 		if err := k.sync(ctx, id); err != nil && ctx.Err() == nil {
 			k.r.log.Warn("approved definitions of tools cannot be kept in step with the store; tried again", "server", id, "error", err)
+			k.r.pinsFailed(id)
 			ok = false
 		}
 	}
@@ -253,6 +254,19 @@ func (r *Registry) Release(ctx context.Context, server, tool, digest, by string)
 	return fmt.Errorf("release the definition of %s/%s: others keep changing the record; try again", server, tool)
 }
 
+// pinsFailed notes that what was approved cannot be read now.
+func (r *Registry) pinsFailed(id string) {
+	r.change(func() bool {
+		e := r.servers[id]
+		if e == nil || !e.pins.unread() || e.pins.failed {
+			return false
+		}
+		e.pins = &pinned{mode: e.pins.mode, failed: true}
+		e.build(r.nameMax)
+		return true
+	})
+}
+
 // pinsAny reports whether any server is pinned.
 func (r *Registry) pinsAny() bool {
 	r.mu.Lock()
@@ -311,7 +325,7 @@ func (r *Registry) setPins(id string, approved map[string]json.RawMessage) {
 		if mode := r.pinMode(e.cfg); e.pins != nil && e.pins.mode == mode && e.pins.approved != nil && maps.EqualFunc(e.pins.approved, approved, same) {
 			return false
 		}
-		e.pins = &pinned{r.pinMode(e.cfg), approved}
+		e.pins = &pinned{mode: r.pinMode(e.cfg), approved: approved}
 		e.build(r.nameMax)
 		r.mixedOf = nil // lists of users may have changed with it
 		return true

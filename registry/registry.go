@@ -74,7 +74,7 @@ func (e *entry) pin(mode string) {
 	case e.pins == nil:
 		e.pins = &pinned{mode: mode}
 	case e.pins.mode != mode:
-		e.pins = &pinned{mode, e.pins.approved}
+		e.pins = &pinned{mode: mode, approved: e.pins.approved, failed: e.pins.failed}
 	}
 }
 
