@@ -1,9 +1,11 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -408,6 +410,78 @@ func TestBackChannelLogoutOfASession(t *testing.T) {
 	if _, err := bob.who(); err != nil || bobB.Get(p.url("/home")).Status != 200 {
 		t.Errorf("bob's sign-in ended as well: %v", err)
 	}
+}
+
+// The IdP vouches for a person to a client that the admin knows (ID-JAG).
+func TestAssertionsOfTheIdP(t *testing.T) {
+	secret := sha256.Sum256([]byte("s3cret"))
+	p, idp := serving(t, func(c *config.Config) {
+		hash := "sha256:" + hex.EncodeToString(secret[:])
+		c.Auth.AllowGroups = []string{"mcp-users"}
+		c.Auth.Clients.Static = []config.Client{
+			{ID: "agent", SecretHash: hash, IDJAG: true, Redirects: []string{clientRedirect}},
+			{ID: "other", SecretHash: hash, IDJAG: true, Redirects: []string{clientRedirect}},
+			{ID: "plain", SecretHash: hash, Redirects: []string{clientRedirect}}}
+	})
+	good := func() map[string]any {
+		return map[string]any{"iss": idp.Issuer, "sub": "alice", "aud": p.srv.URL, "client_id": "agent", "resource": p.srv.URL + "/mcp", "jti": random(), "scope": "mcp",
+			"iat": p.clock.now().Unix(), "exp": p.clock.now().Add(5 * time.Minute).Unix(), "groups": []string{"mcp-users", "eng"}}
+	}
+	bring := func(client, secret, raw string) (int, map[string]any) {
+		return postForm(t, p.url("/token"), url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "client_id": {client}, "client_secret": {secret}, "assertion": {raw}})
+	}
+	raw := idp.Sign(typeIDJAG, good())
+	status, v := bring("agent", "s3cret", raw)
+	token, _ := v["access_token"].(string)
+	if status != 200 || token == "" || v["refresh_token"] != nil {
+		t.Fatalf("a good one: %d %v", status, v)
+	}
+	who, err := p.call("Bearer " + token)
+	if err != nil || who.ID != idp.Issuer+"|alice" || who.Client != "agent" || !who.InGroup("eng") {
+		t.Fatalf("%+v %v", who, err)
+	}
+	for what, x := range map[string]struct {
+		typ, client, secret, want string
+		spoil                     func(map[string]any)
+	}{
+		"wrong secret":        {secret: "x", want: "invalid_client"},
+		"not allowed to":      {client: "plain", want: "unauthorized_client", spoil: func(m map[string]any) { m["client_id"] = "plain" }},
+		"another client's":    {client: "other"},
+		"no client":           {spoil: func(m map[string]any) { delete(m, "client_id") }},
+		"an ID token":         {typ: "JWT"},
+		"an access token":     {typ: "at+jwt"},
+		"another server":      {spoil: func(m map[string]any) { m["aud"] = "https://other.example" }},
+		"two servers":         {spoil: func(m map[string]any) { m["aud"] = []string{p.srv.URL, "https://other.example"} }},
+		"another resource":    {spoil: func(m map[string]any) { m["resource"] = "https://other.example/mcp" }},
+		"another issuer":      {spoil: func(m map[string]any) { m["iss"] = "https://evil.example" }},
+		"expired":             {spoil: func(m map[string]any) { m["exp"] = p.clock.now().Add(-time.Minute).Unix() }},
+		"for ever":            {spoil: func(m map[string]any) { m["exp"] = p.clock.now().Add(48 * time.Hour).Unix() }},
+		"no id":               {spoil: func(m map[string]any) { delete(m, "jti") }},
+		"nobody":              {spoil: func(m map[string]any) { delete(m, "sub") }},
+		"not of the portal":   {spoil: func(m map[string]any) { m["groups"] = []string{"sales"} }, want: "access_denied"},
+		"groups not readable": {spoil: func(m map[string]any) { m["groups"] = 7 }, want: "access_denied"},
+	} {
+		m := good()
+		if x.spoil != nil {
+			x.spoil(m)
+		}
+		status, v := bring(cmp.Or(x.client, "agent"), cmp.Or(x.secret, "s3cret"), idp.Sign(cmp.Or(x.typ, typeIDJAG), m))
+		if status/100 != 4 || v["access_token"] != nil || v["error"] != cmp.Or(x.want, "invalid_grant") {
+			t.Errorf("%s: %d %v", what, status, v)
+		}
+	}
+	if status, v := bring("agent", "s3cret", raw); status != 400 || v["error"] != "invalid_grant" {
+		t.Errorf("twice: %d %v", status, v)
+	}
+	// The person sees it and can end it; all that the IdP ends ends it, too.
+	grants, err := p.Server().Grants(t.Context(), who.ID)
+	if err != nil || len(grants) != 1 {
+		t.Fatalf("%v %v", grants, err)
+	}
+	if _, err := p.Server().End(t.Context(), who.ID, grants[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, second(p.call("Bearer "+token)), 401, CodeInvalidToken)
 }
 
 // Tokens of platforms for their machines, by claim rules.

@@ -89,6 +89,7 @@ type Client struct {
 	Name       string   `yaml:"name"`        // shown to people, default its id
 	SecretHash string   `yaml:"secret_hash"` // "sha256:" + hex of its client_secret; empty: a public client
 	Redirects  []string `yaml:"redirects"`   // redirect URIs; the port of a loopback address may vary
+	IDJAG      bool     `yaml:"id_jag"`      // it may bring assertions of the IdP (ID-JAG) in place of a person's sign-in; needs secret_hash
 	Consent    string   `yaml:"consent"`     // "always" (default): people confirm each sign-in; "never": for clients that the company itself runs
 }
 

@@ -63,6 +63,9 @@ func (v *validator) staticClients() {
 				v.report(path, "%v", err)
 			}
 		}
+		if c.IDJAG && c.SecretHash == "" {
+			v.report(base+".id_jag", "needs secret_hash, since whoever finds an assertion could bring it otherwise; give the client a secret")
+		}
 		if c.Consent == "never" && c.SecretHash == "" && slices.ContainsFunc(c.Redirects, mayBeAnyone) {
 			v.report(base+".consent", "cannot be never for a public client whose redirect URI any program can answer at (loopback or a private-use scheme); remove it, or give the client a secret")
 		}

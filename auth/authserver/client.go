@@ -28,6 +28,7 @@ type Client struct {
 	Redirects  []string
 	SecretHash string // "sha256:…"; empty: a public client
 	NoConsent  bool   // the admin's choice
+	Asserts    bool   // may bring assertions of the IdP; the admin's choice
 }
 
 // Host is the host of a client's metadata document, "" for other kinds.

@@ -31,6 +31,7 @@ type metadata struct {
 	ResponseTypes []string `json:"response_types_supported"`
 	ResponseModes []string `json:"response_modes_supported"`
 	Grants        []string `json:"grant_types_supported"`
+	Profiles      []string `json:"authorization_grant_profiles_supported"`
 	AuthMethods   []string `json:"token_endpoint_auth_methods_supported"`
 	RevokeMethods []string `json:"revocation_endpoint_auth_methods_supported"`
 	PKCE          []string `json:"code_challenge_methods_supported"`
@@ -49,7 +50,7 @@ func (s *Server) metadata(w http.ResponseWriter, r *http.Request) {
 	m := metadata{
 		Issuer: set.origin, Authorize: set.origin + PathAuthorize, Token: set.origin + PathToken, Revoke: set.origin + PathRevoke, Keys: set.origin + PathKeys,
 		Scopes: []string{ScopeAll, "offline_access"}, ResponseTypes: []string{"code"}, ResponseModes: []string{"query"},
-		Grants:      []string{"authorization_code", "refresh_token", "client_credentials"},
+		Grants: []string{"authorization_code", "refresh_token", "client_credentials", grantAssertion}, Profiles: []string{profileIDJAG},
 		AuthMethods: methods, RevokeMethods: methods, PKCE: []string{"S256"}, Iss: true,
 		Documents: set.cfg.Auth.Clients.MayPublish(), Resources: []string{set.resource()},
 	}

@@ -41,6 +41,10 @@ type Options struct {
 	// Machine judges the credentials of a service token and gives when they
 	// expire; zero is never.
 	Machine func(r *http.Request, id, secret string) (expires time.Time, err error)
+	// Assertion judges an assertion of the IdP (ID-JAG) that a client brings,
+	// and gives the person it is about and the scopes it names. Errors are
+	// *Error.
+	Assertion func(ctx context.Context, client, raw string) (p Person, scope string, err error)
 	// Page shows a person why a sign-in cannot begin: nobody is sent anywhere
 	// before the client is known.
 	Page func(w http.ResponseWriter, r *http.Request, status int, title, text string)
@@ -54,6 +58,7 @@ type Server struct {
 	now     func() time.Time
 	renew   func(context.Context, Person, time.Time) (Person, error)
 	machine func(r *http.Request, id, secret string) (time.Time, error)
+	assert  func(ctx context.Context, client, raw string) (Person, string, error)
 	page    func(http.ResponseWriter, *http.Request, int, string, string)
 	keys    keyring
 	seen    seenGrants
@@ -71,7 +76,7 @@ type settings struct {
 
 // New makes a server that is closed until SetConfig.
 func New(o Options) *Server {
-	s := &Server{store: o.Store, vault: o.Vault, log: o.Log, now: o.Now, renew: o.Renew, machine: o.Machine, page: o.Page}
+	s := &Server{store: o.Store, vault: o.Vault, log: o.Log, now: o.Now, renew: o.Renew, machine: o.Machine, assert: o.Assertion, page: o.Page}
 	s.limits.authorize = NewLimiter(200*time.Millisecond, 60, o.Now)
 	s.limits.register = NewLimiter(time.Second, 30, o.Now)
 	s.limits.token = NewLimiter(50*time.Millisecond, 120, o.Now)
@@ -102,7 +107,7 @@ func (s *Server) Prepare(cfg *config.Config, origin string) (func(), error) {
 	}
 	set := &settings{cfg: cfg, origin: origin, http: c, static: map[string]*Client{}}
 	for _, st := range cfg.Auth.Clients.Static {
-		cl := &Client{ID: st.ID, Kind: KindStatic, Name: st.Name, Redirects: st.Redirects, SecretHash: st.SecretHash, NoConsent: st.Consent == "never"}
+		cl := &Client{ID: st.ID, Kind: KindStatic, Name: st.Name, Redirects: st.Redirects, SecretHash: st.SecretHash, NoConsent: st.Consent == "never", Asserts: st.IDJAG && st.SecretHash != ""}
 		if cl.Name == "" {
 			cl.Name = st.ID
 		}

@@ -39,9 +39,9 @@ func (s *Server) tokens(ctx context.Context, set *settings, r *http.Request, for
 		return nil, invalidRequest("grant_type is missing")
 	case "client_credentials":
 		return s.machineToken(r, set, who, form)
-	case "authorization_code", "refresh_token":
+	case "authorization_code", "refresh_token", grantAssertion:
 	default:
-		return nil, fail(400, "unsupported_grant_type", "grant_type must be authorization_code, refresh_token or client_credentials")
+		return nil, fail(400, "unsupported_grant_type", "grant_type must be authorization_code, refresh_token, client_credentials or %s", grantAssertion)
 	}
 	c, err := s.proven(ctx, set, who)
 	if err != nil {
@@ -50,8 +50,11 @@ func (s *Server) tokens(ctx context.Context, set *settings, r *http.Request, for
 	if err := checkResources(set, form["resource"]); err != nil {
 		return nil, err
 	}
-	if kind == "refresh_token" {
+	switch kind {
+	case "refresh_token":
 		return s.refresh(ctx, set, c, form)
+	case grantAssertion:
+		return s.vouched(ctx, set, c, form)
 	}
 	return s.exchange(ctx, set, c, form)
 }
