@@ -266,7 +266,8 @@ func (h *host) hostError(err error) error {
 	return &codemode.HostError{Code: code, Message: h.g.errorText(err)}
 }
 
-// Query answers codemode.tools, search, describe, servers and result.
+// Query answers codemode.tools, search, describe, servers, spec and result, and
+// says which tool codemode.request means.
 func (h *host) Query(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
 	var list []json.RawMessage
 	if err := json.Unmarshal(args, &list); err != nil {
@@ -312,6 +313,10 @@ func (h *host) Query(ctx context.Context, name string, args json.RawMessage) (js
 			return nil, err
 		}
 		return append(o, wire.Field{Key: "types", Value: wire.Quote(h.g.seen.declare(ctx, t, r.who.ID))}).Bytes(), nil
+	case "spec":
+		return h.spec(list)
+	case "request":
+		return h.request(list)
 	case "result":
 		return h.g.kept.read(ctx, r.who.ID, list)
 	case "servers":

@@ -22,6 +22,7 @@ import (
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/upstreams"
 	"github.com/mcp-portal/mcp-portal/upstreams/logins"
+	"github.com/mcp-portal/mcp-portal/upstreams/openapi"
 	"github.com/mcp-portal/mcp-portal/wire"
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
@@ -34,6 +35,7 @@ type Upstreams interface {
 	Notify(user, session, method string, params json.RawMessage)
 	ListAs(ctx context.Context, id, user string, publish bool) (*upstreams.Catalogue, error)
 	LoginChanged(id, user, present string)
+	Document(id string) *openapi.Document
 }
 
 // Runner runs scripts; *codemode.Pool is one.

@@ -155,7 +155,8 @@ func (a Answer) meta() wire.Field {
 	o := wire.Object{{Key: "status", Value: wire.Encode(a.Status)}}
 	for _, h := range []string{"Link", "X-Next-Page", "X-Page", "X-Per-Page", "X-Total", "X-Total-Pages", "X-Total-Count", "Content-Range", "ETag", "Location", "Retry-After",
 		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit", "X-Request-Id"} {
-		if v := a.Header.Get(h); v != "" && len(v) <= 4096 && utf8.ValidString(v) {
+		v, there := strings.Join(a.Header.Values(h), ", "), len(a.Header.Values(h)) > 0
+		if there && (v != "" || h == "X-Next-Page") && len(v) <= 4096 && utf8.ValidString(v) {
 			o = append(o, wire.Field{Key: strings.ToLower(h), Value: wire.Quote(v)})
 		}
 	}

@@ -35,7 +35,7 @@ var protocolNames = map[string]bool{
 }
 
 // helpers are the members of codemode that are not tools.
-var helpers = []string{"call", "raw", "paginate", "tools", "search", "describe", "servers", "result"}
+var helpers = []string{"call", "raw", "paginate", "tools", "search", "describe", "servers", "result", "spec", "request"}
 
 // install puts the script's environment into the runtime.
 func (r *run) install() error {
@@ -83,6 +83,8 @@ func (r *run) codemode() *goja.Object {
 		"describe": describe,
 		"servers":  r.query("servers"),
 		"result":   r.query("result"),
+		"spec":     r.spec(r.query("spec")),
+		"request":  r.request(r.query("request")),
 	} {
 		made[name] = r.function("codemode."+name, f)
 	}
@@ -123,7 +125,7 @@ func (r *run) paginate(call, describe func(goja.FunctionCall) goja.Value) func(g
 				panic(err)
 			}
 			factory, _ := goja.AssertFunction(v)
-			if v, err = factory(goja.Undefined(), r.vm.ToValue(call), r.vm.ToValue(describe)); err != nil {
+			if v, err = factory(goja.Undefined(), r.vm.ToValue(r.linked(call)), r.vm.ToValue(describe), r.vm.ToValue(r.takeLinks)); err != nil {
 				panic(err)
 			}
 			made, _ = goja.AssertFunction(v)

@@ -1,7 +1,7 @@
 // codemode.paginate: all items of a tool that answers page by page. Made when a
 // script first asks for it. call and describe are the script's own ways to the
 // portal; nothing here can do what a script cannot.
-(function (call, describe) {
+(function (call, describe, linksOf) {
   'use strict';
   const cursorArgs = ['cursor', 'page_token', 'pageToken', 'next_token', 'nextToken', 'next_cursor', 'nextCursor', 'next_page_token', 'continuation_token', 'continuationToken', 'continuation', 'continue', 'marker', 'bookmark', 'page_cursor', 'start_cursor', 'after', 'starting_after', 'start_after', 'startAfter', 'skiptoken'];
   const pageArgs = ['page', 'page_number', 'pageNumber', 'page_num', 'pageNum', 'page_index', 'pageIndex'];
@@ -67,9 +67,18 @@
     return s;
   }
 
+  // What the headers of an HTTP API say, where the page itself says nothing.
+  function fromHeaders(links) {
+    if (links === undefined) return {};
+    const m = /<([^>]*)>[^,]*rel="?next"?/.exec(links.link ?? '');
+    if (m) return { next: m[1], key: 'link' };
+    if (/^[0-9]+$/.test(links.nextPage ?? '')) return { next: Number(links.nextPage), key: 'next_page' };
+    return links.nextPage === '' || /rel="?(?:prev|first|last)"?/.test(links.link ?? '') ? { next: '' } : {};
+  }
+
   // The arguments of the next page, or null at the end.
-  function following(args, page, list, have, props, options) {
-    const s = options.next === undefined ? signs(page) : { next: typeof options.next === 'function' ? options.next(page) : at(page, options.next), key: 'next' };
+  function following(args, page, list, have, props, options, links) {
+    const s = options.next === undefined ? { ...links, ...signs(page) } : { next: typeof options.next === 'function' ? options.next(page) : at(page, options.next), key: 'next' };
     const typed = (name, v) => /^(?:integer|number)$/.test(props[name]?.type) && typeof v === 'string' && /^\d+$/.test(v) ? Number(v) : v;
     const pageArg = firstIn(pageArgs, props), offsetArg = firstIn(offsetArgs, props);
     const cursorArg = options.arg ?? (Object.hasOwn(args, s.key ?? '') ? s.key : undefined)
@@ -119,7 +128,7 @@
     const sizeArg = firstIn(sizeArgs, props), most = props[sizeArg]?.maximum;
     if (sizeArg && now[sizeArg] === undefined && most > 0 && most <= 1000) now[sizeArg] = most;
     const max = options.max ?? Infinity, all = [], asked = new Set();
-    let before;
+    let before, byHeader = false;
     for (let pages = 0; ; pages++) {
       const key = JSON.stringify(now);
       if (asked.has(key)) throw new Error('codemode.paginate: the page after number ' + pages + ' is one that was read before; the tool repeats itself after ' + all.length + ' items');
@@ -135,6 +144,9 @@
         throw e;
       }
       const list = listOf(page, options.items);
+      let links = fromHeaders(linksOf(page));
+      if (links.next) byHeader = true;
+      else if (byHeader) links = { next: '' }; // the pages before had one
       const text = list.length > 0 && pages > 0 && list.length === before?.length ? JSON.stringify(list) : undefined;
       if (text !== undefined && text === JSON.stringify(before)) {
         const s = signs(page);
@@ -145,7 +157,7 @@
       before = list;
       for (const x of list) all.push(x);
       if (all.length >= max) return all.slice(0, max);
-      now = following(now, page, list, all.length, props, options);
+      now = following(now, page, list, all.length, props, options, links);
       if (now === null) return all;
     }
   };

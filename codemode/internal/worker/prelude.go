@@ -13,7 +13,7 @@ var preludeSource string
 
 // PreludeSource is the text of the built-ins that goja lacks: what a script does
 // may depend on it.
-func PreludeSource() string { return preludeSource + paginateSource + guardSource }
+func PreludeSource() string { return preludeSource + paginateSource + specSource + guardSource }
 
 // maxCallStack is the depth of JavaScript calls. Unwinding a deeper stack is
 // quadratic in goja, and native recursion uses Go's stack beside it.
@@ -22,17 +22,20 @@ const maxCallStack = 1000
 //go:embed paginate.js
 var paginateSource string
 
+//go:embed spec.js
+var specSource string
+
 //go:embed guard.js
 var guardSource string
 
 // prelude makes runtimes with the built-ins that goja lacks.
 type prelude struct {
-	program, paginate *goja.Program
-	guard             *goja.Program // nil: not a guarded one
+	program, paginate, spec *goja.Program
+	guard                   *goja.Program // nil: not a guarded one
 }
 
 func compilePrelude() prelude {
-	return prelude{program: goja.MustCompile("prelude", preludeSource, true), paginate: goja.MustCompile("paginate", paginateSource, true)} // part of this program, not input
+	return prelude{program: goja.MustCompile("prelude", preludeSource, true), paginate: goja.MustCompile("paginate", paginateSource, true), spec: goja.MustCompile("spec", specSource, true)} // part of this program, not input
 }
 
 // guardedPrelude is the prelude for guarded runs: its own code asks, too.
@@ -42,7 +45,7 @@ func guardedPrelude() (prelude, error) {
 		name, text string
 		into       **goja.Program
 		asks       bool
-	}{{"prelude", preludeSource, &p.program, true}, {"paginate", paginateSource, &p.paginate, true}, {"guard", guardSource, &p.guard, false}} {
+	}{{"prelude", preludeSource, &p.program, true}, {"paginate", paginateSource, &p.paginate, true}, {"spec", specSource, &p.spec, true}, {"guard", guardSource, &p.guard, false}} {
 		prg, err := goja.Parse(x.name, x.text, parser.WithDisableSourceMaps)
 		if err == nil && x.asks {
 			err = guarded(prg, x.text)

@@ -29,6 +29,8 @@ type run struct {
 	asyncIterator *goja.Symbol
 	toolTrap      *goja.Object                   // prototype of tools; see trap
 	promised      map[*goja.Object]string        // promises of calls, and of which
+	links         map[*goja.Object]pageLinks     // of pages that codemode.paginate has yet to look at
+	specs         map[string]goja.Value          // documents that codemode.spec was given, by its arguments
 	absentTools   map[*goja.Object]func() string // what stands for a tool that does not exist, and what to say
 	suspects      []suspect                      // promises taken for values
 	sent          []sentCall                     // calls of tools, to find those whose answers nobody awaited
@@ -69,10 +71,13 @@ type sentCall struct {
 
 // pendingCall is a call or query without its answer.
 type pendingCall struct {
-	label           string // as the script wrote it: codemode.crm_list
-	at              string // "line:column" of the call, "" if unknown
-	raw             bool   // give the answer as it is
-	query           bool   // of the portal, no tool
+	label  string // as the script wrote it: codemode.crm_list
+	at     string // "line:column" of the call, "" if unknown
+	raw    bool   // give the answer as it is
+	query  bool   // of the portal, no tool
+	linked bool   // codemode.paginate wants to know its Link header
+	// then, if not nil, takes the answer instead of the promise.
+	then            func(data []byte) error
 	promise         *goja.Promise
 	resolve, reject func(any) error
 }
@@ -423,6 +428,9 @@ func (r *run) answer(p *pendingCall, f proto.Frame) error {
 		}
 		return p.reject(r.callError(p, m.Code, m.Message))
 	}
+	if p.then != nil {
+		return p.then(f.Data)
+	}
 	var v goja.Value
 	var failed *toolError
 	err := r.try(func() {
@@ -450,6 +458,9 @@ func (r *run) answer(p *pendingCall, f proto.Frame) error {
 	}
 	if !p.query {
 		r.lastLabel, r.lastResult = p.label, v
+	}
+	if o, ok := v.(*goja.Object); ok && p.linked {
+		r.noteLinks(o, f.Data)
 	}
 	return p.resolve(v)
 }
