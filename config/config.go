@@ -243,6 +243,15 @@ type Guard struct {
 	ApprovalExpires time.Duration `yaml:"approval_expires"` // how long an approval may be answered and then used, default 15m
 	PlanExpires     time.Duration `yaml:"plan_expires"`     // how long a plan may be decided and then applied, default 1h
 	AskTimeout      time.Duration `yaml:"ask_timeout"`      // how long a call waits for the person in the client, default 5m
+	Webhook         Webhook       `yaml:"webhook"`          // where approvals are announced, e.g. a chat
+}
+
+// Webhook is an address that is told of approvals: who asks for what, and where
+// to answer. It gets no arguments of calls.
+type Webhook struct {
+	URL    Secret   `yaml:"url"`    // http or https; addresses of chats hold a secret, so write "${NAME}" or file:/path
+	Secret Secret   `yaml:"secret"` // key of the signature (HMAC-SHA-256)
+	Events []string `yaml:"events"` // "requested", "decided"; empty: both
 }
 
 // Rule matches calls. Empty lists match everything.

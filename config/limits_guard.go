@@ -31,6 +31,7 @@ func guardLimits() map[string]limit {
 		"guard.filters[].action":          {enum: []string{"block", "redact"}},
 		"guard.approval_expires":          {shortest: time.Second, longest: 30 * day},
 		"guard.plan_expires":              {shortest: time.Second, longest: 30 * day},
+		"guard.webhook.events":            {enum: []string{"requested", "decided"}},
 		"guard.ask_timeout":               {shortest: time.Second, longest: day},
 	}
 }

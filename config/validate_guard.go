@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"regexp"
 )
 
@@ -34,11 +35,26 @@ func (v *validator) guard() {
 	for i, f := range g.Filters {
 		v.filter(fmt.Sprintf("guard.filters[%d]", i), f)
 	}
+	v.webhook(g.Webhook)
 	if g.Observe {
 		v.warn("guard.observe", "the guard only observes: rules and filters stop nothing, every call runs; remove it to enforce them")
 	}
 	if g.AskTimeout > g.ApprovalExpires && !v.isBroken("guard.approval_expires") {
 		v.report("guard.ask_timeout", "%s is longer than guard.approval_expires (%s); shorten it or raise the other", short(g.AskTimeout), short(g.ApprovalExpires))
+	}
+}
+
+func (v *validator) webhook(w Webhook) {
+	if !v.has("guard.webhook") || v.isBroken("guard.webhook") {
+		return
+	}
+	if w.URL == "" && !v.isBroken("guard.webhook.url") {
+		v.report("guard.webhook.url", "is required; write the address that is to be told of approvals")
+	} else if u, err := url.Parse(w.URL.Reveal()); w.URL != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "") {
+		v.report("guard.webhook.url", "is no http or https URL; write it like https://chat.example.com/hooks/…")
+	}
+	if len(w.Secret) < 16 && !v.isBroken("guard.webhook.secret") {
+		v.report("guard.webhook.secret", "must have at least 16 characters: the receiver tells by it that a message is the portal's; make one with openssl rand -hex 32")
 	}
 }
 

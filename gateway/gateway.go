@@ -15,6 +15,7 @@ import (
 	"github.com/mcp-portal/mcp-portal/audit"
 	"github.com/mcp-portal/mcp-portal/auth"
 	"github.com/mcp-portal/mcp-portal/auth/vault"
+	"github.com/mcp-portal/mcp-portal/auth/webhook"
 	"github.com/mcp-portal/mcp-portal/codemode"
 	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/gateway/pages"
@@ -72,6 +73,7 @@ type Gateway struct {
 	listeners *listeners
 	bus       *bus
 	approvals *writeguard.Approvals
+	hook      *webhook.Sender
 	plans     *writeguard.Plans
 	budgets   *writeguard.Budgets
 	taints    *writeguard.Taints
@@ -128,7 +130,8 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 			g.opt.Upstreams.CloseSession(user, key)
 		},
 		tell: g.tellEnded}
-	g.approvals = writeguard.NewApprovals(opt.Store, opt.Log, writeguard.Options{Expires: opt.Config.Guard.ApprovalExpires, Now: opt.Now})
+	g.hook = webhook.New(ctx, opt.Log, 0)
+	g.approvals = writeguard.NewApprovals(opt.Store, opt.Log, writeguard.Options{Expires: opt.Config.Guard.ApprovalExpires, Now: opt.Now, On: g.announce})
 	g.plans = writeguard.NewPlans(opt.Store, opt.Vault, opt.Log, opt.Now)
 	g.plans.SetExpires(opt.Config.Guard.PlanExpires)
 	g.budgets = writeguard.NewBudgets(opt.Store, opt.Now)

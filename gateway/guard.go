@@ -261,5 +261,5 @@ func (g *Gateway) guardStatus(set *settings) map[string]any {
 	if set.policy.Observes() {
 		mode = "only observing: every call runs (guard.observe)"
 	}
-	return map[string]any{"mode": mode, "preset": set.cfg.Guard.Preset, "rules": len(set.cfg.Guard.Rules), "filters": len(set.cfg.Guard.Filters)}
+	return map[string]any{"mode": mode, "preset": set.cfg.Guard.Preset, "rules": len(set.cfg.Guard.Rules), "filters": len(set.cfg.Guard.Filters), "webhook": g.hook.Status()}
 }

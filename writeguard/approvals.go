@@ -140,6 +140,9 @@ type Options struct {
 	MaxArguments int              // bytes; default 262144
 	Poll         time.Duration    // backstop of Wait, should a message be lost; default 2s
 	Now          func() time.Time // clock; default time.Now
+	// On, if not nil, is told of each new approval and of each that was decided,
+	// by the one replica that made it so. It must not block.
+	On func(*Approval)
 }
 
 // Approvals keeps approvals in the shared store, so that a call asked for on
@@ -247,11 +250,18 @@ func (a *Approvals) Request(ctx context.Context, c Call, d Decision) (*Approval,
 			return nil, doing(err)
 		}
 		if won {
+			a.tell(fresh)
 			return fresh, nil
 		}
 		if err := backoff(ctx, attempt); err != nil {
 			return nil, doing(err)
 		}
+	}
+}
+
+func (a *Approvals) tell(ap *Approval) {
+	if a.opts.On != nil {
+		a.opts.On(ap)
 	}
 }
 

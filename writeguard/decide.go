@@ -59,6 +59,7 @@ func (a *Approvals) Decide(ctx context.Context, id string, by Answer) error {
 			// The decision stands; telling about it must not end with the
 			// request that made it.
 			ctx := context.WithoutCancel(ctx)
+			a.tell(ap)
 			var failed error
 			if ap.State == Approved && ap.Granted > 1 {
 				failed = a.grant(ctx, ap, by)
