@@ -59,10 +59,46 @@ func attacks(t testing.TB) []attack {
 	} {
 		out = append(out, attack{name: a[0], code: a[1]})
 	}
+	out = withEnds(t, out)
 	if len(out) < 180 {
 		t.Fatalf("only %d attacks", len(out))
 	}
 	return out
+}
+
+// endTime stands for both limits of time: which comes first is the machine's
+// choice.
+const endTime = "time"
+
+// withEnds gives each attack the one end that is right for it, as
+// testdata/hostile-ends.json has it, which was noted with time enough for
+// whatever ends. What eats both may be stopped by either, so the limit of memory
+// is as right as that of time where the latter came first then.
+func withEnds(t testing.TB, list []attack) []attack {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "hostile-ends.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends map[string]string
+	if err := json.Unmarshal(data, &ends); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range list {
+		if end, ok := ends[a.name]; ok {
+			list[i].kinds = strings.Split(end, "|")
+			if slices.Contains(list[i].kinds, endTime) {
+				list[i].kinds = append(list[i].kinds, kindCPU, kindWall, kindMemory)
+			}
+			delete(ends, a.name)
+		} else if a.kinds == nil && a.value == "" {
+			t.Errorf("%q does not say how it must end", a.name)
+		}
+	}
+	for name := range ends {
+		t.Errorf("hostile-ends.json has %q, which is no attack", name)
+	}
+	return list
 }
 
 var repeated = regexp.MustCompile(`(?s)\{\{(\d+)\*(.*?)\}\}`)

@@ -96,7 +96,7 @@ func TestHostileScripts(t *testing.T) {
 				select {
 				case <-stop:
 					return
-				case <-time.After(400 * time.Millisecond): // the machine is for the attacks
+				case <-time.After(time.Second): // the machine is for the attacks
 				}
 			}
 		}()
@@ -186,7 +186,7 @@ func TestHostileScripts(t *testing.T) {
 	eventually(t, "the return to the memory of before", func() bool {
 		debug.FreeOSMemory()
 		// What this test notes itself, of every moment it took, is a part of it.
-		return heapKB() <= heap+16<<10 && (withRace || residentKB() <= resident+32<<10)
+		return heapKB() <= heap+4<<10 && (withRace || residentKB() <= resident+32<<10)
 	})
 	runtime.KeepAlive(list)
 	eventually(t, "the return to the open files of before", func() bool { return openFiles() <= files })
