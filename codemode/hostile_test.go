@@ -238,7 +238,8 @@ func (l *lag) since(mark int) time.Duration {
 
 func TestB088_LoopsEndAndTheNextScriptIsFine(t *testing.T) {
 	p := testPool(t, nil)
-	cpu, wall := Limits{CPU: 500 * time.Millisecond}, Limits{Wall: 2 * time.Second}
+	// Only one of the limits can be met, however much else the machine has to do.
+	cpu, wall := Limits{CPU: 500 * time.Millisecond, Wall: 5 * time.Minute}, Limits{Wall: 2 * time.Second}
 	for _, c := range []struct {
 		code  string
 		limit Limits
@@ -253,9 +254,17 @@ func TestB088_LoopsEndAndTheNextScriptIsFine(t *testing.T) {
 		{"[3, 1, 2].sort(() => { for (;;) ; })", cpu, kindCPU, 1},
 		{"await new Promise(f => setTimeout(f, 60000))", wall, kindWall, 0},
 	} {
-		o, err := p.Run(context.Background(), Request{Owner: "u", Code: c.code, Limits: c.limit}, nil)
-		if err != nil {
-			t.Fatal(err)
+		var o *Outcome
+		for range 5 {
+			var err error
+			if o, err = p.Run(context.Background(), Request{Owner: "u", Code: c.code, Limits: c.limit}, nil); err != nil {
+				t.Fatal(err)
+			}
+			// A worker that gets no processor for 0.4 s after the order to stop is
+			// killed, and cannot say where it was.
+			if o.Error == nil || !strings.Contains(o.Error.Message, "had to be killed") {
+				break
+			}
 		}
 		wantError(t, o, c.kind, "limit")
 		if o.Error != nil && o.Error.Line != c.line {
