@@ -450,6 +450,7 @@ func outcome(ctx context.Context, result json.RawMessage, err error) string {
 	var ref *refusal
 	var need *needInput
 	var kept *collected
+	var plan *needPlan
 	var input *inputNeeded
 	var call *upstreams.CallError
 	switch {
@@ -459,7 +460,7 @@ func outcome(ctx context.Context, result json.RawMessage, err error) string {
 		return "ok"
 	case errors.As(err, &ref):
 		return ref.status
-	case errors.As(err, &need), errors.As(err, &input):
+	case errors.As(err, &need), errors.As(err, &input), errors.As(err, &plan):
 		return "pending"
 	case errors.As(err, &kept):
 		return planned

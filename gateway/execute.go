@@ -189,6 +189,9 @@ func (g *Gateway) runCode(ctx context.Context, r *request, code string) (json.Ra
 	if r.set.cfg.Code.Mode == "off" {
 		return toolError("Code is switched off on this portal. Call one tool: give tool and arguments."), nil
 	}
+	if id, ok := strings.CutPrefix(r.params.String("requestState"), planPrefix); ok && r.modern {
+		return g.applyPlan(ctx, r, id)
+	}
 	if id, ok := strings.CutPrefix(r.params.String("requestState"), runPrefix); ok && r.modern {
 		return g.resume(ctx, r, id)
 	}

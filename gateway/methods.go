@@ -256,6 +256,10 @@ func (g *Gateway) toolAnswer(r *request, p *passage, t *registry.Tool, params wi
 	if errors.As(err, &need) {
 		return askModern(map[string]*writeguard.Approval{"approval": need.approval}, approvalState(need.approval.ID)).Bytes(), nil
 	}
+	var plan *needPlan
+	if errors.As(err, &plan) {
+		return plan.result, nil
+	}
 	if e, ok := wire.AsError(err); ok {
 		return nil, e
 	}

@@ -392,3 +392,54 @@ func TestUndoTriesAllInReverse(t *testing.T) {
 		t.Errorf("%d calls were made the second time", n)
 	}
 }
+
+// A client that can be asked decides on the whole plan in its form, in both eras,
+// for code and for one call; not where the rule says that only the page counts.
+func TestPlanIsDecidedInTheClient(t *testing.T) {
+	for _, e := range []era{legacy, modern} {
+		for said, want := range map[string]string{yes: "ran kill", `{"action":"accept","content":{"decision":"deny"}}`: "removed", `{"action":"cancel"}`: "/plans/pl-"} {
+			for _, way := range []string{"code", "call"} {
+				v := serve(t, upstreamtest.Legacy, nil)
+				p := start(t, trusted(v)+planWrites, nil)
+				c := p.client(e, map[string]string{"code": twoTools, "call": ""}[way], formCaps, nil)
+				do := func(more string) answer {
+					on := func(q question) {
+						if !strings.Contains(string(q.Params), "kill") || !strings.Contains(string(q.Params), "Apply this plan") {
+							t.Errorf("asked %s", q.Params)
+						}
+						go q.reply(said)
+					}
+					if way == "call" {
+						return c.call("s_kill", `{"id":"a"}`, more, on)
+					}
+					return c.code(`const r = await s.kill({id: 'a'}).catch(e => e.code); return r`, more, on)
+				}
+				got := do("")
+				if e == modern {
+					if got.Result.ResultType != "input_required" || len(v.calls()) != 0 {
+						t.Fatalf("%s: %s", way, got.Raw)
+					}
+					got = do(strings.ReplaceAll(got.sayYes(), yes, said))
+				}
+				if want == "removed" && way == "call" {
+					want = "said no"
+				}
+				n := 0
+				if said == yes {
+					n = 1
+				}
+				if !strings.Contains(got.text(), want) || len(v.calls()) != n {
+					t.Errorf("%v, %s, %s: %d calls, %s", e, way, said, len(v.calls()), got.Raw)
+				}
+				p.stop()
+			}
+		}
+	}
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v)+"guard: {rules: [{name: planned, class: [destructive], action: plan, via: web}]}\n", nil)
+	c := p.client(legacy, twoTools, formCaps, nil)
+	got := c.code(`return await s.kill({id: 'a'})`, "", func(q question) { t.Errorf("asked %s", q.Params); go q.reply(yes) })
+	if planIDs.FindString(got.text()) == "" || len(v.calls()) != 0 {
+		t.Errorf("%s", got.Raw)
+	}
+}

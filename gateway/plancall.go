@@ -35,6 +35,19 @@ func (g *Gateway) planCall(ctx context.Context, p *passage, t *registry.Tool, ca
 		}
 	}
 	ev.Plan, ev.Step = plan.ID, 1
+	if progress.State(g.now()) == writeguard.PlanOpen {
+		again, decided, err := g.askPlan(ctx, p.req, p.ask, plan)
+		switch {
+		case err != nil:
+			return nil, failed(err)
+		case again != nil:
+			return nil, &needPlan{again}
+		case decided:
+			if _, progress, err = g.plans.Get(ctx, plan.ID); err != nil {
+				return nil, failed(err)
+			}
+		}
+	}
 	switch st := progress.State(g.now()); st {
 	case writeguard.PlanDenied:
 		return nil, &refusal{status: "denied", message: fmt.Sprintf("Denied: %s said no to %s on server %s. Nothing was changed. Do not try the same call again; ask the user how to go on.%s", writeguard.Visible(bounded(progress.Steps[0].ByName, 100)), call.Tool, call.Server, noteSentence(progress.Steps[0].Note))}

@@ -22,8 +22,18 @@ func (g *Gateway) planOf(ctx context.Context, r *request, x *run) (json.RawMessa
 	return g.planOpen(ctx, r, plan, progress)
 }
 
-// planOpen answers for a plan that nobody has decided.
-func (g *Gateway) planOpen(_ context.Context, r *request, plan *writeguard.Plan, progress *writeguard.Progress) (json.RawMessage, *wire.Error) {
+// planOpen answers for a plan that is not decided: by asking the user in the
+// client, where that is possible, or with the address of its page.
+func (g *Gateway) planOpen(ctx context.Context, r *request, plan *writeguard.Plan, progress *writeguard.Progress) (json.RawMessage, *wire.Error) {
+	again, decided, err := g.askPlan(ctx, r, r.ask, plan)
+	switch {
+	case err != nil:
+		return toolError(err.Error()), nil
+	case again != nil:
+		return again, nil
+	case decided:
+		return g.applyPlan(ctx, r, plan.ID)
+	}
 	return g.planResult(r, plan, progress), nil
 }
 

@@ -80,3 +80,26 @@ func ParseAnswer(action string, content json.RawMessage) (approve bool, reason s
 	}
 	return false, "The client sent the form back without a decision, so it does not count as a yes."
 }
+
+const planSchema = `{"type":"object","properties":{"decision":{"type":"string","title":"Decision",` +
+	`"description":"Approve sends exactly these calls, once, in this order.",` +
+	`"enum":["approve","deny"],"enumNames":["Approve the whole plan","Deny it"]}},"required":["decision"]}`
+
+// PlanQuestion is what the user is asked about a whole plan in the client's
+// form, or false: it does not fit into one. shown gives the arguments of a step
+// as people read them. ParseAnswer reads what comes back.
+func PlanQuestion(p *Plan, shown func(i int) json.RawMessage) (message string, requestedSchema json.RawMessage, ok bool) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Apply this plan of %d calls? Nothing of it has been sent yet.\n", len(p.Steps))
+	for i, s := range p.Steps {
+		fmt.Fprintf(&b, "\n%d. %s / %s (%s)\n%s\n", i+1, Visible(s.Server), Visible(s.Tool), s.Class, VisibleJSON(shown(i)))
+		if utf8.RuneCountInString(b.String()) > questionArguments {
+			return "", nil, false
+		}
+	}
+	if p.Ends != "" {
+		fmt.Fprintf(&b, "\nThe plan ends here because %s; there may be a further one.\n", Visible(p.Ends))
+	}
+	b.WriteString("\nApproving sends exactly these calls in this order, once, and stops at the first that fails. On the portal's page single steps can be removed.")
+	return b.String(), json.RawMessage(planSchema), true
+}
