@@ -1,38 +1,20 @@
 package auth
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
 	"github.com/mcp-portal/mcp-portal/config"
+	"github.com/mcp-portal/mcp-portal/internal/testbrowser"
 )
-
-// startChromium gives a tab of a real browser.
-func startChromium(t *testing.T) context.Context {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal("no Chromium is installed; make test installs it (apt-get install chromium)")
-	}
-	alloc, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WSURLReadTimeout(2*time.Minute))...)
-	t.Cleanup(cancel)
-	tab, cancelTab := chromedp.NewContext(alloc)
-	t.Cleanup(cancelTab)
-	ctx, cancelTime := context.WithTimeout(tab, 3*time.Minute)
-	t.Cleanup(cancelTime)
-	return ctx
-}
 
 // A real browser decides by itself which cookies and Origin it sends.
 func TestInARealBrowser(t *testing.T) {
-	ctx := startChromium(t)
+	ctx := testbrowser.Start(t)
 	do := func(what string, a ...chromedp.Action[chromedp.Void]) {
 		t.Helper()
 		if err := chromedp.Do(ctx, a...); err != nil {

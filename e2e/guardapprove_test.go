@@ -6,44 +6,16 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
 	"github.com/mcp-portal/mcp-portal/auth/authtest"
+	"github.com/mcp-portal/mcp-portal/internal/testbrowser"
 	"github.com/mcp-portal/mcp-portal/store/storetest"
 )
-
-// people opens browser sessions of their own in one Chromium: nobody has
-// another one's cookies.
-func people(t *testing.T, n int) []context.Context {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal("no Chromium is installed; make test installs it (apt-get install chromium)")
-	}
-	alloc, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.NoFirstRun, chromedp.Flag("disable-background-networking", true), chromedp.WSURLReadTimeout(2*time.Minute))...)
-	t.Cleanup(cancel)
-	tab, cancelTab := chromedp.NewContext(alloc)
-	t.Cleanup(cancelTab)
-	if err := chromedp.Do(tab, chromedp.Navigate("about:blank")); err != nil {
-		t.Fatalf("start Chromium: %v", err)
-	}
-	var out []context.Context
-	for range n {
-		own, cancelOwn := chromedp.NewContext(tab, chromedp.WithNewBrowserContext())
-		t.Cleanup(cancelOwn)
-		ctx, cancelTime := context.WithTimeout(own, 5*time.Minute)
-		t.Cleanup(cancelTime)
-		out = append(out, ctx)
-	}
-	return out
-}
 
 // A rule names the leads as approvers. Ann's run pauses; Ann, signed in in her
 // browser, sees the question and cannot answer it; Bea, signed in in hers, finds
@@ -71,7 +43,7 @@ servers:
 %s`, addr, base, idp.Issuer, idp.ClientID, idp.ClientSecret, companyServers(company))))
 	token := idp.Token(map[string]any{"sub": "ann", "aud": base + "/mcp", "name": "Ann", "groups": []string{"staff"}})
 	p.waitServersAs(t, 8, token)
-	tabs := people(t, 2)
+	tabs := testbrowser.People(t, 2)
 	ann, bea := tabs[0], tabs[1]
 	do := func(ctx context.Context, what string, a ...chromedp.Action[chromedp.Void]) {
 		t.Helper()

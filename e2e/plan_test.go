@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/mcp-portal/mcp-portal/internal/testbrowser"
 	"github.com/mcp-portal/mcp-portal/store/storetest"
 )
 
@@ -194,17 +194,7 @@ func planCleanUp(t *testing.T, kill bool) {
 // rest. It returns the record ids of the steps in order.
 func review(t *testing.T, page string, without ...int) (records []string) {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal("no Chromium is installed; make test installs it (apt-get install chromium)")
-	}
-	alloc, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.NoFirstRun, chromedp.Flag("disable-background-networking", true), chromedp.WSURLReadTimeout(2*time.Minute))...)
-	t.Cleanup(cancel)
-	tab, cancelTab := chromedp.NewContext(alloc)
-	t.Cleanup(cancelTab)
-	ctx, cancelTime := context.WithTimeout(tab, 3*time.Minute)
-	t.Cleanup(cancelTime)
+	ctx := testbrowser.Start(t)
 	css := func(s string) chromedp.CSS { return chromedp.CSS(s) }
 	must := func(what string, err error) {
 		if err != nil {

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/mcp-portal/mcp-portal/auth/authtest"
+	"github.com/mcp-portal/mcp-portal/internal/testbrowser"
 )
 
 // chromium is a tab of a real browser.
@@ -31,18 +31,7 @@ type chromium struct {
 
 func startChromium(t *testing.T) *chromium {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal("no Chromium is installed; make test installs it (apt-get install chromium)")
-	}
-	alloc, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.NoFirstRun, chromedp.Flag("disable-background-networking", true), chromedp.WSURLReadTimeout(2*time.Minute))...)
-	t.Cleanup(cancel)
-	tab, cancelTab := chromedp.NewContext(alloc)
-	t.Cleanup(cancelTab)
-	ctx, cancelTime := context.WithTimeout(tab, 5*time.Minute)
-	t.Cleanup(cancelTime)
-	return &chromium{t, ctx}
+	return &chromium{t, testbrowser.Start(t)}
 }
 
 func (c *chromium) do(what string, actions ...chromedp.Action[chromedp.Void]) {

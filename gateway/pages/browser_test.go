@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/mcp-portal/mcp-portal/internal/testbrowser"
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
 
@@ -119,23 +119,7 @@ func (s *site) posted() []url.Values {
 // policies complained about.
 func newBrowser(t *testing.T) (context.Context, func() []string) {
 	t.Helper()
-	var path string
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if p, err := exec.LookPath(name); err == nil {
-			path = p
-			break
-		}
-	}
-	if path == "" {
-		t.Fatal("no Chromium is installed; make test installs it (apt-get install chromium)")
-	}
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
-		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
-		chromedp.WSURLReadTimeout(2*time.Minute))
-	alloc, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
-	t.Cleanup(cancel)
-	tab, cancelTab := chromedp.NewContext(alloc)
-	t.Cleanup(cancelTab)
+	tab := testbrowser.Start(t)
 	var mu sync.Mutex
 	var said []string
 	if err := chromedp.Listen(tab, func(ev any) {
@@ -150,12 +134,10 @@ func newBrowser(t *testing.T) (context.Context, func() []string) {
 			said = append(said, "exception: "+e.ExceptionDetails.Text)
 		}
 	}); err != nil {
-		t.Fatalf("start %s: %v", path, err)
+		t.Fatalf("listen to Chromium: %v", err)
 	}
-	ctx, cancelTime := context.WithTimeout(tab, 3*time.Minute)
-	t.Cleanup(cancelTime)
-	command(t, ctx, log.Enable, cdp.Empty{})
-	return ctx, func() []string {
+	command(t, tab, log.Enable, cdp.Empty{})
+	return tab, func() []string {
 		mu.Lock()
 		defer mu.Unlock()
 		return append([]string(nil), said...)
