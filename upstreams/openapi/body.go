@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"mime"
 	"mime/multipart"
+	"net/http"
 	"net/textproto"
 	"strings"
 
@@ -94,6 +95,10 @@ func (d *Document) readBody(op *Operation, o wire.Object) {
 		op.body.media = "application/json"
 	}
 	op.body.encoding, _ = wire.ParseObject(m.Get("encoding")) // no object: defaults
+	// Some generators demand a body of every method and say nothing of it.
+	if empty := op.body.schema == nil || string(op.body.schema) == "{}"; empty && (Safe(op.Method) || op.Method == http.MethodDelete) {
+		op.body.required = false
+	}
 }
 
 // swaggerBody reads the body of Swagger 2: a parameter in "body", or several in

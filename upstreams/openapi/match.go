@@ -131,6 +131,10 @@ func (d *Document) Resolve(t Target, base string) (*Operation, json.RawMessage, 
 		}
 		args = append(args, wire.Field{Key: "body", Value: t.Body})
 	}
+	// What could not be sent is refused before anybody is asked about it.
+	if _, err := op.Request(args.Bytes()); err != nil {
+		return nil, nil, err
+	}
 	return op, args.Bytes(), nil
 }
 
@@ -353,7 +357,7 @@ func (d *Document) Nearest(method, path string, n int, shown func(*Operation) bo
 	path, _, _ = strings.Cut(path, "?")
 	words := map[string]bool{}
 	for _, w := range splitPath(path) {
-		words[strings.ToLower(w)] = true
+		words[stem(w)] = true
 	}
 	type scored struct {
 		op    *Operation
@@ -366,7 +370,7 @@ func (d *Document) Nearest(method, path string, n int, shown func(*Operation) bo
 		}
 		score, segs := 0, splitPath(op.Path)
 		for _, w := range segs {
-			if words[strings.ToLower(w)] {
+			if words[stem(w)] {
 				score += 10
 			}
 		}
@@ -387,4 +391,19 @@ func (d *Document) Nearest(method, path string, n int, shown func(*Operation) bo
 		out = append(out, s.op)
 	}
 	return out
+}
+
+// stem is what remains of a segment without signs, capitals and plural: dnsRecord
+// and dns_records are alike.
+func stem(s string) string {
+	if strings.HasPrefix(s, "{") {
+		return s
+	}
+	s = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(s))
+	return strings.TrimSuffix(s, "s")
 }

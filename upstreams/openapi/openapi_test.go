@@ -2,6 +2,7 @@ package openapi_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -299,6 +300,57 @@ func TestHintsOfOperations(t *testing.T) {
 	}
 	if careful.Operation("off") != nil {
 		t.Error("x-mcp: false is offered")
+	}
+}
+
+// Generators demand bodies of which the document says nothing; a DELETE goes
+// without.
+func TestBodiesThatNobodyDescribes(t *testing.T) {
+	d := parse(t, `{"openapi":"3.0.0","paths":{"/x":{
+		"delete":{"operationId":"off","requestBody":{"required":true,"content":{"application/json":{}}}},
+		"patch":{"operationId":"change","requestBody":{"required":true,"content":{"application/json":{}}}}}}}`, openapi.Options{})
+	if _, r, err := d.Call("off", json.RawMessage(`{}`)); err != nil || r.Body != nil {
+		t.Errorf("%+v %v", r, err)
+	}
+	if _, _, err := d.Call("change", json.RawMessage(`{}`)); err == nil {
+		t.Error("a PATCH goes without its body")
+	}
+}
+
+// A request is the operation whose template fits best; what could not be sent
+// is refused, and other paths have neighbours.
+func TestRequestsFindTheirOperation(t *testing.T) {
+	d := parse(t, `
+openapi: 3.0.0
+paths:
+  /zones/{zone_id}: {get: {operationId: zone}}
+  /zones/mine: {get: {operationId: mine}}
+  /zones/{zone_id}/dns_records: {get: {operationId: records}, post: {operationId: add, requestBody: {required: true, content: {application/json: {schema: {type: object}}}}}}
+  /files/{name}.{ext}: {get: {operationId: file}}
+`, openapi.Options{})
+	for _, c := range []struct{ method, path, want string }{
+		{"GET", "/zones/mine", `mine {}`}, {"get", "/zones/a%2Fb", `zone {"zone_id":"a/b"}`}, {"", "/v4/zones/1", `zone {"zone_id":"1"}`},
+		{"GET", "/files/a.tar.gz", `file {"name":"a","ext":"tar.gz"}`},
+		{"POST", "/zones/1/dns_records", "error body is missing; it takes zone_id, body"}, {"GET", "/zone/1/dnsRecord", "near GET /zones/{zone_id}/dns_records"},
+	} {
+		op, args, err := d.Resolve(openapi.Target{Method: c.method, Path: c.path}, "/v4")
+		got := ""
+		var unknown *openapi.Unknown
+		switch {
+		case errors.As(err, &unknown):
+			near := d.Nearest(unknown.Method, unknown.Path, 1, func(*openapi.Operation) bool { return true })
+			got = "near"
+			for _, op := range near {
+				got += " " + op.Method + " " + op.Path
+			}
+		case err != nil:
+			got = "error " + err.Error()
+		default:
+			got = op.ID + " " + string(args)
+		}
+		if got != c.want {
+			t.Errorf("%s %s: %s, want %s", c.method, c.path, got, c.want)
+		}
 	}
 }
 
