@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -80,14 +81,30 @@ func (a *Auth) Login(w http.ResponseWriter, r *http.Request) {
 	}
 	http.SetCookie(w, s.cookie(loginCookie, bind, loginMaxAge))
 	opts := []oauth2.AuthCodeOption{oidc.Nonce(txn.Nonce), oauth2.S256ChallengeOption(txn.Verifier)}
-	if r.URL.Query().Get("switch") != "" && s.cfg.Auth.LoginParams["prompt"] == "" {
-		// Somebody else wants to sign in than the session at the IdP is of.
-		opts = append(opts, oauth2.SetAuthURLParam("prompt", "login"))
-	}
 	for name, value := range s.cfg.Auth.LoginParams {
 		opts = append(opts, oauth2.SetAuthURLParam(name, value))
 	}
+	if r.URL.Query().Get("switch") != "" {
+		opts = append(opts, oauth2.SetAuthURLParam("prompt", switchPrompt(s.cfg.Auth.LoginParams["prompt"])))
+	}
 	redirect(w, r, s.oauth(idp).AuthCodeURL(state, opts...))
+}
+
+// switchPrompt is what the IdP is to ask when somebody else wants to sign in
+// than its session is of (OpenID Connect Core 1.0, section 3.1.2.1). Where the
+// admin asks for something always, that stays; select_account goes with all of
+// it, and Google, for one, knows no login.
+func switchPrompt(always string) string {
+	prompts := strings.Fields(always)
+	switch {
+	case len(prompts) == 0:
+		return "login"
+	case slices.Contains(prompts, "login"), slices.Contains(prompts, "select_account"):
+		return always
+	case slices.Equal(prompts, []string{"none"}): // goes with nothing else
+		return "login"
+	}
+	return always + " select_account"
 }
 
 // oauth is the portal as a client of the IdP.

@@ -463,11 +463,19 @@ func TestFurtherParametersOfTheSignIn(t *testing.T) {
 	p, idp := fakePortal(t, false, func(c *config.Config) {
 		c.Auth.LoginParams = map[string]string{"access_type": "offline", "prompt": "consent"}
 	})
-	for _, path := range []string{"/auth/login", "/auth/login?switch=1"} {
+	for path, prompt := range map[string]string{"/auth/login": "consent", "/auth/login?switch=1": "consent select_account"} {
 		at := p.browser(t, "alice").GetUntil(p.url(path), func(u *url.URL) bool { return u.Path == "/authorize" && strings.HasPrefix(u.String(), idp.Issuer) })
 		q := at.URL.Query()
-		if q.Get("access_type") != "offline" || !slices.Equal(q["prompt"], []string{"consent"}) || q.Get("code_challenge_method") != "S256" {
+		if q.Get("access_type") != "offline" || !slices.Equal(q["prompt"], []string{prompt}) || q.Get("code_challenge_method") != "S256" {
 			t.Errorf("%s asks for %v", path, q)
+		}
+	}
+}
+
+func TestPromptForSomebodyElse(t *testing.T) {
+	for always, want := range map[string]string{"": "login", "none": "login", "consent": "consent select_account", "login consent": "login consent", "select_account": "select_account"} {
+		if got := switchPrompt(always); got != want {
+			t.Errorf("%q: %q, want %q", always, got, want)
 		}
 	}
 }
