@@ -48,8 +48,13 @@ func returnPath(raw string) (string, bool) {
 	if strings.Contains(path, "%") || path == "/auth" || strings.HasPrefix(path, "/auth/") {
 		return "", false // still encoded, or it would sign in or out once more
 	}
-	out := url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}
-	return out.String(), true
+	// Writing it out may escape what was not, and so make it longer; what is
+	// given out must be taken again when it comes back in a link.
+	out := (&url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}).String()
+	if len(out) > maxReturn {
+		return "", false
+	}
+	return out, true
 }
 
 func plainPath(p string) bool {

@@ -24,7 +24,7 @@ func TestReturnPath(t *testing.T) {
 		"/%2525252525252fevil.example", "/a/..//evil.example", "/./evil", "/a/../b", "/%2e%2e/b", "/.%2e//evil.example", "/a//evil.example",
 		"/\t/evil.example", "/\n/evil.example", "\t//evil.example", " //evil.example", "/%09/evil.example", "/%0d%0aSet-Cookie:x", "/a b",
 		"/a#//evil", "/a\x00", "/\u2215evil.example", "/%zz", "/auth/logout", "/auth/login?return_to=/auth/login", "/auth", "/%61uth/callback",
-		"/" + strings.Repeat("a", maxReturn),
+		"/" + strings.Repeat("a", maxReturn), "/" + strings.Repeat(">", maxReturn/2),
 	} {
 		if got, ok := returnPath(raw); ok {
 			t.Errorf("returnPath(%q) = %q, want refused", raw, got)
