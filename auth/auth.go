@@ -66,7 +66,7 @@ func New(o Options) (*Auth, error) {
 	}
 	a.dev.key = randomBytes()
 	a.logins = authserver.NewLimiter(500*time.Millisecond, 40, a.now)
-	a.server = authserver.New(authserver.Options{Store: a.store, Vault: a.vault, Log: a.log, Now: a.now, Renew: a.renew, Machine: a.machine, Assertion: a.assertion, Page: a.serverPage})
+	a.server = authserver.New(authserver.Options{Store: a.store, Vault: a.vault, Log: a.log, Now: a.now, Renew: a.renew, Machine: a.machine, Assertion: a.assertion, Caller: a.callerOf, Page: a.serverPage})
 	if err := a.SetConfig(o.Config); err != nil {
 		return nil, err
 	}

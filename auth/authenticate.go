@@ -116,5 +116,5 @@ func (a *Auth) logRefusal(r *http.Request, err error) {
 	if errors.As(err, &e) && e.Code == "" {
 		return
 	}
-	a.log.InfoContext(r.Context(), "request refused", "path", r.URL.Path, "remote", r.RemoteAddr, "error", err)
+	a.log.InfoContext(r.Context(), "request refused", "path", r.URL.Path, "remote", a.remote(r), "error", err)
 }

@@ -7,31 +7,66 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mcp-portal/mcp-portal/auth/authserver"
+	"github.com/mcp-portal/mcp-portal/auth/outbound"
 	"github.com/mcp-portal/mcp-portal/config"
 )
 
 // caller is the network address that a request comes from: the peer's or, if
-// that is a proxy of auth.proxies, the one that it names last. What stands
-// before the last in X-Forwarded-For may be the caller's invention. Invalid: it
-// is not known.
+// that is a proxy of auth.proxies, the last in X-Forwarded-For that is none.
+// What stands before it may be the caller's invention. Invalid: it is not known.
 func (s *settings) caller(r *http.Request) netip.Addr {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	ip := peer.Addr().Unmap().WithZone("")
+	ip := authserver.Peer(r)
 	if !contains(s.proxies, ip) {
 		return ip
 	}
-	list := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
-	if strings.TrimSpace(list) == "" {
-		return ip
+	list := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for i, entry := range slices.Backward(list) {
+		entry = strings.TrimSpace(entry)
+		if entry == "" && len(list) == 1 {
+			break // it names nobody: the request is the proxy's own
+		}
+		named, ok := parseForwarded(entry)
+		if !ok {
+			return netip.Addr{}
+		}
+		if ip = named; i == 0 || !contains(s.proxies, ip) {
+			break
+		}
 	}
-	named, err := netip.ParseAddr(strings.TrimSpace(list[strings.LastIndex(list, ",")+1:]))
+	return ip
+}
+
+// parseForwarded reads an entry of X-Forwarded-For; some proxies add the port.
+func parseForwarded(s string) (netip.Addr, bool) {
+	ip, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
 	if err != nil {
-		return netip.Addr{}
+		ap, err := netip.ParseAddrPort(s)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		ip = ap.Addr()
 	}
-	return named.Unmap().WithZone("")
+	return ip.Unmap().WithZone(""), true
+}
+
+// callerOf is caller for whoever counts or logs requests by it.
+func (a *Auth) callerOf(r *http.Request) netip.Addr {
+	s := a.state.Load()
+	if r.Header.Get("X-Forwarded-For") != "" {
+		if peer := authserver.Peer(r); !outbound.Public(peer) && !contains(s.proxies, peer) && !s.proxyTold.Swap(true) {
+			a.log.WarnContext(r.Context(), "a request has X-Forwarded-For, but who sent it is not among the proxies that are believed, so everybody behind it counts as one address for the limits of sign-in. If it is your reverse proxy, list it under auth.proxies", "peer", peer)
+		}
+	}
+	return s.caller(r)
+}
+
+// remote is callerOf for the log.
+func (a *Auth) remote(r *http.Request) string {
+	if ip := a.state.Load().caller(r); ip.IsValid() {
+		return ip.String()
+	}
+	return r.RemoteAddr
 }
 
 func contains(nets []netip.Prefix, ip netip.Addr) bool {

@@ -61,7 +61,7 @@ func (a *Auth) GuardHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := a.state.Load()
 		if e := s.hosts.check(r); e != nil {
-			a.log.WarnContext(r.Context(), "request refused", "host", short(r.Host), "origin", short(r.Header.Get("Origin")), "remote", r.RemoteAddr, "reason", e.Description)
+			a.log.WarnContext(r.Context(), "request refused", "host", short(r.Host), "origin", short(r.Header.Get("Origin")), "remote", a.remote(r), "reason", e.Description)
 			writeError(w, e)
 			return
 		}

@@ -36,7 +36,7 @@ func (a *Auth) Login(w http.ResponseWriter, r *http.Request) {
 	if !allowMethod(w, r, http.MethodGet) {
 		return
 	}
-	if wait, ok := a.logins.Allow(r); !ok {
+	if wait, ok := a.logins.Allow(a.callerOf(r)); !ok {
 		a.page(w, r, page{Status: 429, Title: "Too many sign-ins", Text: "From this network address too many sign-ins were begun. Wait a moment and try again.", Link: "/auth/login", LinkText: "Try again", Retry: wait})
 		return
 	}

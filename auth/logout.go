@@ -133,7 +133,7 @@ func (a *Auth) BackChannelLogout(w http.ResponseWriter, r *http.Request) {
 	var e *Error
 	switch {
 	case errors.As(err, &e):
-		a.log.WarnContext(r.Context(), "logout token refused", "remote", r.RemoteAddr, "error", err)
+		a.log.WarnContext(r.Context(), "logout token refused", "remote", a.remote(r), "error", err)
 		writeError(w, e)
 	case err != nil:
 		a.log.ErrorContext(r.Context(), "back-channel logout failed", "error", err)

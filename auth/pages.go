@@ -103,7 +103,7 @@ func (a *Auth) ErrorPage(w http.ResponseWriter, r *http.Request, err error) {
 		a.page(w, r, page{Status: 500, Title: "Something went wrong", Text: "The portal failed to do this; its log says why.", Link: "/", LinkText: "Go to the home page"})
 		return
 	}
-	a.log.InfoContext(r.Context(), "page refused", "path", r.URL.Path, "remote", r.RemoteAddr, "error", err)
+	a.log.InfoContext(r.Context(), "page refused", "path", r.URL.Path, "remote", a.remote(r), "error", err)
 	p := page{Status: e.Status, Title: "Not possible", Text: sentence(e.Description) + " " + sentence(e.Next), Link: "/auth/login", LinkText: "Sign in again", Retry: e.RetryAfter}
 	switch e.Status {
 	case 403:

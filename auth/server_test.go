@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -410,6 +411,49 @@ func TestSignInIsLimited(t *testing.T) {
 		if res.StatusCode != want {
 			t.Errorf("sign-in %d: %d, want %d", i+1, res.StatusCode, want)
 		}
+	}
+}
+
+// Who is counted is the one who sent the request; a proxy says otherwise only
+// if the admin listed it. In a private network, too, anybody could invent
+// addresses to go round the limits.
+func TestLimitsCountByProxiesOfTheAdmin(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		proxies []string
+		second  int // status of the second request, from another address
+	}{{"no proxy listed", nil, 429}, {"another listed", []string{"10.9.0.1"}, 429}, {"listed", []string{"127.0.0.0/8"}, 303}} {
+		t.Run(c.name, func(t *testing.T) {
+			p, _ := serving(t, func(cfg *config.Config) { cfg.Auth.Proxies = c.proxies })
+			p.logins = authserver.NewLimiter(time.Minute, 1, p.clock.now)
+			b := p.browser(t, "alice")
+			ask := func(path, from string) int {
+				req, err := http.NewRequest("GET", p.url(path), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("X-Forwarded-For", from)
+				res, err := b.HTTP.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				res.Body.Close()
+				return res.StatusCode
+			}
+			for i, want := range []int{303, c.second} {
+				if got := ask("/auth/login", fmt.Sprintf("198.51.100.%d", i)); got != want {
+					t.Errorf("sign-in %d: %d, want %d", i+1, got, want)
+				}
+			}
+			// The authorization server's limits go by the same address.
+			last := 0
+			for i := range 70 { // more than its burst
+				last = ask("/authorize", fmt.Sprintf("198.51.100.%d", i))
+			}
+			if want := map[int]int{303: 400, 429: 429}[c.second]; last != want {
+				t.Errorf("authorize: %d, want %d", last, want)
+			}
+		})
 	}
 }
 

@@ -133,7 +133,7 @@ func TestServiceTokenFromItsNetworks(t *testing.T) {
 	idp := authtest.StartFakeIdP(t)
 	cfg := oidcConfig(idp)
 	token, hash := mustToken(t, "ci")
-	cfg.Auth.Proxies = []string{"10.9.0.1"}
+	cfg.Auth.Proxies = []string{"10.9.0.1", "203.0.113.0/24"}
 	cfg.Auth.ServiceTokens = []config.ServiceToken{{ID: "ci", Hash: hash, From: []string{"192.0.2.0/24", "2001:db8::/32"}}}
 	r := newRig(t, cfg)
 	for _, c := range []struct {
@@ -152,6 +152,15 @@ func TestServiceTokenFromItsNetworks(t *testing.T) {
 		{"10.9.0.1:1", "192.0.2.7, unknown", false},
 		{"10.9.0.1:1", "", false},
 		{"", "192.0.2.7", false},
+		// Two proxies in a row: the outer one's word counts through the inner.
+		{"10.9.0.1:1", "192.0.2.7, 203.0.113.9", true},
+		{"10.9.0.1:1", "192.0.2.7, 198.51.100.7, 203.0.113.9", false},
+		{"10.9.0.1:1", "203.0.113.9", false}, // the outer itself
+		{"10.9.0.1:1", ", 203.0.113.9", false},
+		// With a port, as some write.
+		{"10.9.0.1:1", "192.0.2.7:4711", true},
+		{"10.9.0.1:1", "[2001:db8::7]:4711", true},
+		{"10.9.0.1:1", "2001:db8::7", true},
 	} {
 		req := httptest.NewRequest("POST", portalURL+"/mcp", nil)
 		req.RemoteAddr = c.peer

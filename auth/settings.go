@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
@@ -34,6 +35,8 @@ type settings struct {
 	access  *Access
 	jobs    []workload
 	proxies []netip.Prefix
+
+	proxyTold atomic.Bool // that a proxy is not believed
 }
 
 // newSettings reads a configuration. The configuration was validated by its

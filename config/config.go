@@ -61,7 +61,7 @@ type Auth struct {
 	Clients        Clients    `yaml:"clients"`         // which MCP clients may sign people in through the portal
 	Workloads      []Workload `yaml:"workloads"`       // machines that bring a token of another issuer, such as Kubernetes or GitHub Actions
 	EncryptionKeys []Secret   `yaml:"encryption_keys"` // seal credentials in the store, "id:base64" as printed by mcp-portal key; the first seals, all open; default: one is made and kept in the store
-	Proxies        []string   `yaml:"proxies"`         // networks of the reverse proxies in front: from there the last X-Forwarded-For says who calls, for from of service tokens
+	Proxies        []string   `yaml:"proxies"`         // addresses of the reverse proxies in front: from there the last entry of X-Forwarded-For that is no proxy says who calls, for the limits of sign-in, the log and from of service tokens; from nobody else
 	PrivateHosts   []string   `yaml:"private_hosts"`   // what may be contacted for sign-in of clients and upstreams besides public https: origins, hosts, networks such as 10.1.0.0/16
 }
 

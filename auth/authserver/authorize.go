@@ -37,7 +37,7 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) {
 	set := s.state.Load()
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Referrer-Policy", "no-referrer")
-	if wait, ok := s.limits.authorize.Allow(r); !ok {
+	if wait, ok := s.limits.authorize.Allow(s.caller(r)); !ok {
 		w.Header().Set("Retry-After", "2")
 		s.page(w, r, http.StatusTooManyRequests, "Too many sign-ins", "From this network address too many sign-ins were begun. Try again in "+(wait+time.Second).Truncate(time.Second).String()+".")
 		return
@@ -145,7 +145,7 @@ func (s *Server) bad(w http.ResponseWriter, r *http.Request, err error) {
 	if e.Status == 401 {
 		e.Status = 400
 	}
-	s.log.InfoContext(r.Context(), "sign-in of a client not begun", "remote", r.RemoteAddr, "error", e)
+	s.log.InfoContext(r.Context(), "sign-in of a client not begun", "remote", s.caller(r), "error", e)
 	if e.Status >= 500 {
 		s.page(w, r, e.Status, "Not possible right now", e.Description+".")
 		return

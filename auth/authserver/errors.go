@@ -86,7 +86,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case e.Status >= 500:
 		s.log.ErrorContext(r.Context(), "sign-in of a client failed", "path", r.URL.Path, "error", e)
 	default:
-		s.log.InfoContext(r.Context(), "sign-in of a client refused", "path", r.URL.Path, "remote", r.RemoteAddr, "error", e)
+		s.log.InfoContext(r.Context(), "sign-in of a client refused", "path", r.URL.Path, "remote", s.caller(r), "error", e)
 	}
 	switch e.Status {
 	case 503:

@@ -4,11 +4,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/mcp-portal/mcp-portal/auth/outbound"
 )
 
 // Limiter bounds how often one network address may ask (token bucket). It
@@ -36,8 +33,8 @@ func NewLimiter(every time.Duration, burst int, now func() time.Time) *Limiter {
 }
 
 // Allow takes one request of the address; wait says how long to wait if not.
-func (l *Limiter) Allow(r *http.Request) (wait time.Duration, ok bool) {
-	key, now := address(r), l.now()
+func (l *Limiter) Allow(caller netip.Addr) (wait time.Duration, ok bool) {
+	key, now := counted(caller), l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b, known := l.buckets[key]
@@ -71,24 +68,26 @@ func (l *Limiter) sweep(now time.Time) {
 	}
 }
 
-// address is whom a request is counted for: the peer or, if that is a proxy in
-// the own network, whom that proxy names last. IPv6 networks count as one.
-func address(r *http.Request) string {
+// Peer is the network address that a request was sent from; invalid if it is
+// not known.
+func Peer(r *http.Request) netip.Addr {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = r.RemoteAddr
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil {
-		return host
+		return netip.Addr{}
 	}
-	if !outbound.Public(ip) {
-		list := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
-		if named, err := netip.ParseAddr(strings.TrimSpace(list[strings.LastIndex(list, ",")+1:])); err == nil {
-			ip = named
-		}
+	return ip.Unmap().WithZone("")
+}
+
+// counted is what an address is counted as: IPv6 networks count as one, and all
+// whose address is not known as one.
+func counted(ip netip.Addr) string {
+	if !ip.IsValid() {
+		return "unknown"
 	}
-	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {
 		if p, err := ip.Prefix(64); err == nil {
 			return p.String()

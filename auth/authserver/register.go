@@ -50,7 +50,7 @@ type registrationAnswer struct {
 func (s *Server) register(w http.ResponseWriter, r *http.Request) {
 	set := s.state.Load()
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	if limited(s.limits.register, w, r) {
+	if s.limited(s.limits.register, w, r) {
 		return
 	}
 	if !set.cfg.Auth.Clients.MayRegister() {
@@ -89,7 +89,7 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out.ClientID = id
-	s.log.InfoContext(r.Context(), "client registered", "name", m.Name, "redirects", m.Redirects, "remote", r.RemoteAddr)
+	s.log.InfoContext(r.Context(), "client registered", "name", m.Name, "redirects", m.Redirects, "remote", s.caller(r))
 	answer(w, http.StatusCreated, out)
 }
 

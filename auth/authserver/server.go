@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -45,6 +46,9 @@ type Options struct {
 	// and gives the person it is about and the scopes it names. Errors are
 	// *Error.
 	Assertion func(ctx context.Context, client, raw string) (p Person, scope string, err error)
+	// Caller is the network address that a request comes from, for limits and the
+	// log; nil: that of the peer.
+	Caller func(*http.Request) netip.Addr
 	// Page shows a person why a sign-in cannot begin: nobody is sent anywhere
 	// before the client is known.
 	Page func(w http.ResponseWriter, r *http.Request, status int, title, text string)
@@ -60,6 +64,7 @@ type Server struct {
 	machine func(r *http.Request, id, secret string) (time.Time, error)
 	assert  func(ctx context.Context, client, raw string) (Person, string, error)
 	page    func(http.ResponseWriter, *http.Request, int, string, string)
+	caller  func(*http.Request) netip.Addr
 	keys    keyring
 	seen    seenGrants
 	limits  struct{ authorize, register, token *Limiter }
@@ -76,7 +81,10 @@ type settings struct {
 
 // New makes a server that is closed until SetConfig.
 func New(o Options) *Server {
-	s := &Server{store: o.Store, vault: o.Vault, log: o.Log, now: o.Now, renew: o.Renew, machine: o.Machine, assert: o.Assertion, page: o.Page}
+	s := &Server{store: o.Store, vault: o.Vault, log: o.Log, now: o.Now, renew: o.Renew, machine: o.Machine, assert: o.Assertion, caller: o.Caller, page: o.Page}
+	if s.caller == nil {
+		s.caller = Peer
+	}
 	s.limits.authorize = NewLimiter(200*time.Millisecond, 60, o.Now)
 	s.limits.register = NewLimiter(time.Second, 30, o.Now)
 	s.limits.token = NewLimiter(50*time.Millisecond, 120, o.Now)
@@ -174,8 +182,8 @@ func (s *Server) open(method string, h http.HandlerFunc) http.HandlerFunc {
 }
 
 // limited takes one request of the address from a limiter, or answers 429.
-func limited(l *Limiter, w http.ResponseWriter, r *http.Request) bool {
-	wait, ok := l.Allow(r)
+func (s *Server) limited(l *Limiter, w http.ResponseWriter, r *http.Request) bool {
+	wait, ok := l.Allow(s.caller(r))
 	if !ok {
 		tooMany(w, int(wait/time.Second)+1)
 	}

@@ -460,14 +460,15 @@ func TestRateLimits(t *testing.T) {
 		}
 		r.add(time.Hour)
 	}
-	for remote, x := range map[string]struct{ forwarded, want string }{
-		"8.8.8.8:1": {"1.1.1.1", "8.8.8.8"}, "10.0.0.1:1": {"9.9.9.9, 1.1.1.1", "1.1.1.1"}, "127.0.0.1:1": {"", "127.0.0.1"}, "[2606:4700::1:2]:1": {"", "2606:4700::/64"}, "[::ffff:8.8.8.8]:1": {"", "8.8.8.8"},
+	// Whom a request counts for: the one who sent it, whatever it says of others.
+	for remote, want := range map[string]string{
+		"8.8.8.8:1": "8.8.8.8", "10.0.0.1:1": "10.0.0.1", "127.0.0.1:1": "127.0.0.1", "[2606:4700::1:2]:1": "2606:4700::/64", "[::ffff:8.8.8.8]:1": "8.8.8.8", "@": "unknown",
 	} {
 		req := httptest.NewRequest("GET", "/", nil)
 		req.RemoteAddr = remote
-		req.Header.Set("X-Forwarded-For", x.forwarded)
-		if got := address(req); got != x.want {
-			t.Errorf("%s behind %q: %s, want %s", remote, x.forwarded, got, x.want)
+		req.Header.Set("X-Forwarded-For", "1.1.1.1")
+		if got := counted(Peer(req)); got != want {
+			t.Errorf("%s counts as %s, want %s", remote, got, want)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	set := s.state.Load()
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	if limited(s.limits.token, w, r) {
+	if s.limited(s.limits.token, w, r) {
 		return
 	}
 	form, err := tokenForm(r)
