@@ -2,7 +2,11 @@ package auth
 
 import (
 	"net/http"
+	"regexp"
+	"strings"
 )
+
+var mirrored = regexp.MustCompile(`^Mcp-Param-[A-Za-z0-9-]{1,64}$`)
 
 // cors lets web pages of the configured origins read the answers and, for a
 // preflight, answers it and reports true (Fetch standard, CORS protocol).
@@ -25,7 +29,15 @@ func (h *hostRules) cors(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	out.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	out.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name")
+	allowed := "Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, Mcp-Name"
+	// The names of headers that mirror a tool's arguments (2026-07-28,
+	// basic/transports) are the tool's, and no wildcard goes with a prefix.
+	for name := range strings.SplitSeq(r.Header.Get("Access-Control-Request-Headers"), ",") {
+		if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); mirrored.MatchString(name) {
+			allowed += ", " + name
+		}
+	}
+	out.Set("Access-Control-Allow-Headers", allowed)
 	out.Set("Access-Control-Max-Age", "600")
 	w.WriteHeader(http.StatusNoContent)
 	return true

@@ -173,6 +173,13 @@ func (s *settings) checkTimes(c claims, now time.Time) (expires time.Time, err e
 	if ok && now.Add(s.skew).Before(nbf) {
 		return exp, errors.New("the token is not valid yet (claim nbf)")
 	}
+	iat, ok, err := c.time("iat")
+	if err != nil {
+		return exp, err
+	}
+	if ok && now.Add(s.skew).Before(iat) {
+		return exp, errors.New("the token is from the future (claim iat): the clock of the IdP or of the portal is wrong")
+	}
 	return exp, nil
 }
 

@@ -220,6 +220,12 @@ func (g *Gateway) Handler() http.Handler {
 		r.Post("/mcp", g.post)
 		r.Get("/mcp", g.get)
 		r.Delete("/mcp", g.del)
+		// The guard answers the preflights of configured origins, but only of
+		// addresses and methods that have a route.
+		r.Options("/mcp", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Allow", "POST, GET, DELETE")
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		})
 		g.web(r)
 	})
 	return r
