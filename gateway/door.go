@@ -387,6 +387,12 @@ func (g *Gateway) watch(ctx context.Context, r *request, server string, w upstre
 		w.Ready(nil, nil, wire.Errorf(wire.CodeInvalidParams, "unknown server %s", bounded(server, 60)))
 		return
 	}
+	if d, denied := r.set.policy.DeniesContent(p.call(&registry.Tool{Server: server}, nil)); denied && len(w.Resources) > 0 {
+		if g.noteDecision(p, d, &ev); d.Action == writeguard.Deny {
+			w.Ready(nil, nil, refusedBy(d))
+			return
+		}
+	}
 	up.Watch(ctx, &upstreams.Call{User: r.who.ID, Session: r.upstreamSession(), ProtocolVersion: r.version, ClientInfo: r.clientInfo, Capabilities: r.caps}, w)
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -242,6 +243,7 @@ func (g *Gateway) readLegacy(ctx context.Context, r *request) (int, *wire.Error)
 		if errors.Is(err, errSessionUnavailable) {
 			return http.StatusServiceUnavailable, wire.Errorf(wire.CodeInternal, "%v", err)
 		}
+		g.recordRefused(ctx, r, "session", cmp.Or(r.msg.Method, "answer"))
 		return http.StatusNotFound, wire.Errorf(wire.CodeInvalidRequest, "%v", err)
 	}
 	rec := g.sessions.record(s)
@@ -430,6 +432,8 @@ func (g *Gateway) bySession(w http.ResponseWriter, r *http.Request) (*auth.Princ
 		status := http.StatusNotFound
 		if errors.Is(err, errSessionUnavailable) {
 			status = http.StatusServiceUnavailable
+		} else {
+			g.recordRefused(r.Context(), &request{who: who}, "session", r.Method)
 		}
 		fail(w, status, nil, wire.Errorf(wire.CodeInvalidRequest, "%v", err))
 		return nil, nil, false

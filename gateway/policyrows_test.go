@@ -185,6 +185,11 @@ func TestB152_AccessIsForEveryCapability(t *testing.T) {
 							t.Errorf("%s %s %s: %s", e, mode, method, got.Raw)
 						}
 					}
+					if e == legacy {
+						if got := c.do("resources/subscribe", `"uri":"portal+p26:mem://ask"`, nil); got.Error == nil {
+							t.Errorf("%s: subscribed: %s", mode, got.Raw)
+						}
+					}
 					got := c.call("p26_echo", `{}`, "", nil)
 					if mode == "" && (got.Error == nil && !got.Result.IsError) != how.tool {
 						t.Errorf("%s: the tool: %s", e, got.Raw)
@@ -268,4 +273,115 @@ func TestB167_EachSectionIsEnforcedOnReload(t *testing.T) {
 			}
 		})
 	}
+}
+
+// B137: whatever way a denied call takes, and however often, it gets the same
+// refusal and an equal line in the audit, and its server hears nothing.
+func TestB137_SameRefusalAndAuditEveryWay(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v)+"guard:\n  rules:\n    - {name: never, tools: [kill], action: deny, reason: frozen for the audit}\n", nil)
+	const args = `{"id":"1"}`
+	n := 0
+	eachEra(t, func(t *testing.T, e era) {
+		for way, send := range map[string]func() answer{
+			"direct":    func() answer { return p.client(e, "", formCaps, nil).call("s_kill", args, "", always) },
+			"minimised": func() answer { return p.client(e, modes[1], formCaps, nil).call("s_kill", args, "", always) },
+			"by name": func() answer {
+				return p.client(e, twoTools, formCaps, nil).call("portal_execute", `{"tool":"s_kill","arguments":`+args+`}`, "", always)
+			},
+			"in code": func() answer {
+				return p.client(e, twoTools, formCaps, nil).code("return await s.kill("+args+")", "", always)
+			},
+			"one tool": func() answer {
+				return p.client(e, modes[3], formCaps, nil).call("portal_code", `{"code":"return await s.kill({id:'1'})"}`, "", always)
+			},
+			"second mode": func() answer {
+				return p.client(e, modes[4], formCaps, nil).call("portal_codemode_execute", `{"code":"return await s.kill({id:'1'})"}`, "", always)
+			},
+		} {
+			for range 2 { // also when it is tried again
+				got := send()
+				if !got.Result.IsError || got.Result.ResultType == "input_required" || !strings.Contains(got.text(), "never") || !strings.Contains(got.text(), "frozen for the audit") {
+					t.Errorf("%s: %s", way, got.Raw)
+				}
+				n++
+			}
+		}
+	})
+	// A batch, which no revision since 2025-06-18 has, is no way around.
+	resp, body := p.post("", `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s_kill","arguments":`+args+`}}]`, nil)
+	if resp.StatusCode != 400 {
+		t.Errorf("a batch: %d %s", resp.StatusCode, body)
+	}
+	lines, raw := p.auditLines(func(l []map[string]any) bool { return len(l) >= n })
+	denied := 0
+	for _, l := range lines {
+		if l["server"] != "s" {
+			continue // the line of the tool that ran the code
+		}
+		denied++
+		if l["capability"] != "kill" || l["decision"] != "deny" || l["status"] != "denied" || l["rule"] != "never" || l["class"] != "destructive" {
+			t.Errorf("%v", l)
+		}
+	}
+	if denied != n {
+		t.Errorf("%d lines of %d refusals:\n%s", denied, n, raw)
+	}
+	if got := v.calls(); len(got) != 0 {
+		t.Errorf("arrived: %q", got)
+	}
+}
+
+// B151: one yes in a script releases one call, not the loop it stands in; each
+// call of the loop has its line.
+func TestB151_OneYesIsNotForTheLoop(t *testing.T) {
+	const loop = "let done = 0; for (let i = 0; i < 6; i++) { try { await s.kill({id: String(i)}); done++ } catch (e) {} } return {done}"
+	t.Run("in the client", func(t *testing.T) {
+		v := serve(t, upstreamtest.Legacy, nil)
+		p := start(t, trusted(v), nil)
+		asked := 0
+		got := p.client(legacy, twoTools, formCaps, nil).code(loop, "", func(q question) {
+			asked++
+			if asked == 1 {
+				go q.reply(yes)
+			} else {
+				go q.reply(`{"action":"decline"}`)
+			}
+		})
+		if head(got) != `{"done":1}` || asked != 6 || len(v.calls()) != 1 {
+			t.Errorf("asked %d times, %q arrived: %s", asked, v.calls(), got.Raw)
+		}
+		kinds := map[any]int{}
+		p.auditLines(func(l []map[string]any) bool {
+			clear(kinds)
+			for _, line := range l {
+				if line["capability"] == "kill" {
+					kinds[line["status"]]++
+				}
+			}
+			return kinds["ok"]+kinds["denied"] == 6
+		})
+		if kinds["ok"] != 1 || kinds["denied"] != 5 {
+			t.Errorf("the audit has %v", kinds)
+		}
+	})
+	t.Run("on the page", func(t *testing.T) {
+		v := serve(t, upstreamtest.Legacy, nil)
+		p := start(t, trusted(v), nil)
+		c := p.client(modern, twoTools, noCaps, nil)
+		got := c.code(loop, "", nil)
+		seen := map[string]bool{}
+		for n := range 6 {
+			ids, run := got.approvals(), runID.FindString(got.Raw)
+			if len(ids) != 1 || run == "" || seen[ids[0]] || len(v.calls()) != n {
+				t.Fatalf("call %d: %q arrived: %s", n, v.calls(), got.Raw)
+			}
+			seen[ids[0]] = true
+			p.approve(ids[0])
+			got = c.resume(run, "", nil)
+		}
+		if head(got) != `{"done":6}` || len(v.calls()) != 6 {
+			t.Errorf("%q arrived: %s", v.calls(), got.Raw)
+		}
+	})
 }

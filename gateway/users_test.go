@@ -3,9 +3,11 @@ package gateway_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,6 +102,17 @@ func TestB127_SessionOfAnotherUser(t *testing.T) {
 	})
 	if !strings.Contains(got.text(), "Denied") || len(v.calls()) != 0 {
 		t.Errorf("%s %q", got.Raw, v.calls())
+	}
+	// Each try has its line, under the name of who tried.
+	var tried []string
+	lines, _ := p.auditLines(func(l []map[string]any) bool { return len(l) >= 5 })
+	for _, l := range lines {
+		if l["method"] == "session" {
+			tried = append(tried, fmt.Sprint(l["capability"], " ", l["status"], " ", strings.HasSuffix(fmt.Sprint(l["user"]), "|bob")))
+		}
+	}
+	if slices.Sort(tried); !slices.Equal(tried, []string{"DELETE denied true", "GET denied true", "answer denied true", "tools/list denied true"}) {
+		t.Errorf("the audit has %q", tried)
 	}
 	ann.header = as("ann") // a fresh token of the same user
 	if got := ann.do("ping", "", nil); got.Status != 200 {
