@@ -109,7 +109,7 @@ func TestB103_OneRefreshOnTwoReplicas(t *testing.T) {
 
 	// A token that is refused within seconds of its making is of no use, and
 	// another would not be better: let them grow older than that.
-	time.Sleep(6 * time.Second)
+	time.Sleep(11 * time.Second)
 	// The first refresh of each hangs until its replica is dead.
 	begun, dead := make(chan struct{}, 2), make(chan struct{})
 	for _, r := range []*logintest.Rig{lost, heard} {

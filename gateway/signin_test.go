@@ -391,3 +391,34 @@ func TestB103_OneRefreshForAll(t *testing.T) {
 		t.Errorf("%d refreshes for ten calls on two replicas, want 1", n)
 	}
 }
+
+// A server that hears of a renewed token late costs nobody a call, and one that
+// never does nobody their login.
+func TestServerThatKnowsRenewedTokensLate(t *testing.T) {
+	r := whoami(t, upstreamtest.Modern)
+	p := start(t, noAuth+onBehalf(r, ", catalog: shared"), nil)
+	if status, body := p.signIn(p.browser(), p.url+"/connect?server=s"); status != 200 {
+		t.Fatalf("%d %.1000s", status, body)
+	}
+	c := p.client(modern, "", noCaps, nil)
+	if got := c.call("s_look", `{}`, "", nil); !strings.Contains(got.text(), "look as ann") {
+		t.Fatalf("before: %s", got.Raw)
+	}
+	r.Late(2)
+	r.Expire()
+	if got := c.call("s_look", `{}`, "", nil); !strings.Contains(got.text(), "look as ann") {
+		t.Errorf("a server that is late: %s", got.Raw)
+	}
+	r.Expire() // of a token that was renewed a moment ago
+	for range 2 {
+		if got := c.call("s_look", `{}`, "", nil); !got.Result.IsError || !strings.Contains(got.text(), "The sign-in is kept") {
+			t.Errorf("a server that refuses it all along: %s", got.Raw)
+		}
+	}
+	if n := r.Count("token refresh_token"); n != 1 {
+		t.Errorf("%d renewals, want 1", n)
+	}
+	if _, page := p.visit(p.browser(), http.MethodGet, p.url+"/servers", nil); strings.Contains(page, "does not accept the sign-in") {
+		t.Error("the login has ended")
+	}
+}

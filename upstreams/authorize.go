@@ -131,6 +131,14 @@ func (p *peer) unauthorized(err error) *CallError {
 	return p.fail("", KindAuth, false, err, "%v", err)
 }
 
+// notYet is the error of a request whose token the server refuses although it
+// was renewed a moment ago. The login stays.
+func (p *peer) notYet(status int) *CallError {
+	e := p.fail("", KindAuth, false, nil, "the server refuses the token that was renewed a moment ago. The sign-in is kept: make the call again shortly. If it stays so, sign out of the server and in again on the portal's page of servers")
+	e.Problem.HTTPStatus = status
+	return e
+}
+
 // fetch sends a request without a body, once more with another token if its
 // own was refused.
 func (c *streamable) fetch(r *http.Request) (*http.Response, error) {
@@ -144,6 +152,9 @@ func (c *streamable) fetch(r *http.Request) (*http.Response, error) {
 	}
 	resp.Body.Close()
 	if err != nil {
+		return nil, err
+	}
+	if err := pauseFor(r.Context(), next.Wait); err != nil {
 		return nil, err
 	}
 	again := r.Clone(r.Context())

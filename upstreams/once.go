@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
+	"time"
 
 	"github.com/mcp-portal/mcp-portal/upstreams/logins"
 )
@@ -15,6 +16,21 @@ import (
 // copy of the body to send it again on its own judgement.
 type onlyReader struct{ io.Reader }
 
+// maxResends is how often a request that was refused for its token goes out
+// again: with a renewed one, and with that while the server learns of it.
+const maxResends = 4
+
+// pauseFor waits, unless ctx ends first.
+func pauseFor(ctx context.Context, d time.Duration) error {
+	if d > 0 {
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
 // once sends a request, made by prepare, at most once: sent is set while the
 // whole of it may have reached the server. A request that met a dead kept-alive
 // connection and could not be written to its end is put on a fresh one: half a
@@ -22,7 +38,7 @@ type onlyReader struct{ io.Reader }
 // with another. Nothing is tried again when wanted has ended.
 func (e *endpoint) once(wanted context.Context, auth *authorizer, p *peer, sent *atomic.Bool, prepare func() (*http.Request, error)) (*http.Response, error) {
 	var renewed *logins.Credential
-	for try := 0; ; try++ {
+	for try, resent := 0, 0; ; try++ {
 		r, err := prepare()
 		if err != nil {
 			return nil, err
@@ -54,14 +70,19 @@ func (e *endpoint) once(wanted context.Context, auth *authorizer, p *peer, sent 
 				resp.Body.Close()
 				sent.Store(false)
 				return nil, err
-			case next != nil && renewed == nil:
+			case next != nil && (renewed == nil || next.Wait > 0 && resent < maxResends):
 				resp.Body.Close()
 				sent.Store(false) // refused unseen
-				if wanted.Err() != nil {
-					return nil, wanted.Err()
+				if err := pauseFor(wanted, next.Wait); err != nil {
+					return nil, err
 				}
 				renewed = next
+				resent++
 				continue
+			case next != nil && next.Wait > 0:
+				resp.Body.Close()
+				sent.Store(false)
+				return nil, p.notYet(resp.StatusCode)
 			}
 			return resp, nil
 		}

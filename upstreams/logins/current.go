@@ -15,6 +15,10 @@ import (
 type Credential struct {
 	Login string // id of the login; part of the key of sessions
 	Token string // for Authorization: Bearer
+
+	// Wait is how long to wait before the request is sent again with it: the
+	// server may not have heard of the token yet. Zero: not at all.
+	Wait time.Duration
 }
 
 // Current gives what authorizes a user's requests to a server now, renewing it
@@ -87,10 +91,10 @@ func (l *Logins) Refused(ctx context.Context, server, user string, c Credential,
 		return Credential{}, &Needed{Server: server, User: own, Reason: rec.Dead}
 	case rec.Access != c.Token:
 		return Credential{Login: rec.ID, Token: rec.Access}, nil // renewed meanwhile
-	case rec.Refresh == "" || l.now().Sub(rec.Renewed) < fresh:
-		// A token that was made a moment ago does not get better by another.
-		err := l.bury(ctx, s, own, rec, "the server does not accept the sign-in any more")
-		return Credential{}, err
+	case rec.Refresh == "":
+		return Credential{}, l.bury(ctx, s, own, rec, notAccepted)
+	case l.now().Sub(rec.Renewed) < fresh && rec.valid(l.now()):
+		return l.notYet(ctx, s, own, rec)
 	}
 	if rec, err = l.renew(ctx, s, own, c.Token); err != nil {
 		return Credential{}, err
@@ -98,8 +102,49 @@ func (l *Logins) Refused(ctx context.Context, server, user string, c Credential,
 	return Credential{Login: rec.ID, Token: rec.Access}, nil
 }
 
-// fresh is how young a token is that cannot have expired.
-const fresh = 5 * time.Second
+// fresh is how young a token is that does not get better by another.
+const fresh = 10 * time.Second
+
+const (
+	notAccepted  = "the server does not accept the sign-in any more"
+	settles      = 500 * time.Millisecond // until a fresh token is tried again
+	maxDoubts    = 4                      // renewed tokens in a row that a server may refuse
+	doubtsExpire = 5 * time.Minute
+)
+
+// doubt is what speaks against a login: renewed tokens that the server refused
+// from the beginning.
+type doubt struct {
+	token string // digest of the last one
+	n     int    // how many in a row
+	last  time.Time
+}
+
+// notYet judges a refusal of a token that was made a moment ago. A server that
+// learns of new tokens late will take it soon, and that must not cost a login.
+// One that goes on refusing each new token does not want this login any more.
+func (l *Logins) notYet(ctx context.Context, s config.Server, own string, rec *record) (Credential, error) {
+	key, now, token := recordKey(s.ID, own), l.now(), digest(rec.Access)
+	l.mu.Lock()
+	d := l.doubts[key]
+	if now.Sub(d.last) > doubtsExpire {
+		d = doubt{}
+	}
+	again := d.token == token
+	if !again {
+		d.token, d.n = token, d.n+1
+	}
+	d.last = now
+	if len(l.doubts) >= 100_000 {
+		clear(l.doubts)
+	}
+	l.doubts[key] = d
+	l.mu.Unlock()
+	if d.n >= maxDoubts && again {
+		return Credential{}, l.bury(ctx, s, own, rec, notAccepted)
+	}
+	return Credential{Login: rec.ID, Token: rec.Access, Wait: settles}, nil
+}
 
 // ErrHopeless means that the server refuses what no sign-in would change.
 var ErrHopeless = errors.New("the server refuses this, signed in or not")

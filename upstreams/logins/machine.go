@@ -19,6 +19,9 @@ const (
 	typeIDJAG      = typePrefix + "id-jag"
 )
 
+// machineFresh is how young a token is that another would not be better than.
+const machineFresh = 5 * time.Second
+
 // machineToken gives a token that nobody signs in for: the portal's own
 // (client_credentials), or one made from the user's token of the IdP. They are
 // kept in memory only, since they can be had again. old is one that the server
@@ -35,7 +38,7 @@ func (l *Logins) machineToken(ctx context.Context, s config.Server, own, old str
 		return rec, rec != nil && rec.valid(l.now())
 	}
 	rec, ok := have()
-	if ok && rec.Access == old && l.now().Sub(rec.Begun) < fresh {
+	if ok && rec.Access == old && l.now().Sub(rec.Begun) < machineFresh {
 		return Credential{}, ErrHopeless
 	}
 	if ok && rec.Access != old {

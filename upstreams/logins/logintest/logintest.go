@@ -42,6 +42,8 @@ type Rig struct {
 	headers  []http.Header                   // of requests to the MCP server
 	want     string                          // scope that calls need
 	grants   string                          // scope of new logins, whatever they ask for
+	late     int                             // how often a renewed token is refused before it is known
+	unknown  map[string]int                  // by access token: how often yet
 	forms    []url.Values                    // of token requests
 	ahead    func(form url.Values)
 }
@@ -57,7 +59,7 @@ type grant struct {
 func New(t testing.TB, o upstreamtest.Options) *Rig {
 	t.Helper()
 	r := &Rig{MCP: upstreamtest.New(t, o), clients: map[string][]string{}, codes: map[string]code{}, access: map[string]grant{}, refresh: map[string]grant{},
-		spent: map[string]bool{}, counts: map[string]int{}, account: "ann", lifetime: time.Hour, edit: map[string]func(map[string]any){}, status: map[string]int{}}
+		spent: map[string]bool{}, counts: map[string]int{}, account: "ann", lifetime: time.Hour, edit: map[string]func(map[string]any){}, status: map[string]int{}, unknown: map[string]int{}}
 	as := http.NewServeMux()
 	as.HandleFunc("/.well-known/oauth-authorization-server", r.metadata)
 	as.HandleFunc("/register", r.register)
@@ -111,6 +113,10 @@ func (r *Rig) Want(scope string) { r.set(func() { r.want = scope }) }
 // Grant makes new logins get these scopes, whatever they ask for; "" takes
 // that back.
 func (r *Rig) Grant(scopes string) { r.set(func() { r.grants = scopes }) }
+
+// Late makes the MCP server refuse each renewed token so many times before it
+// knows of it.
+func (r *Rig) Late(times int) { r.set(func() { r.late = times }) }
 
 // BeforeToken is called with each token request.
 func (r *Rig) BeforeToken(f func(url.Values)) { r.set(func() { r.ahead = f }) }
@@ -283,7 +289,12 @@ func (r *Rig) token(w http.ResponseWriter, req *http.Request) {
 	}
 	g.expires = time.Now().Add(life)
 	a, f := "at-"+rand.Text(), "rt-"+rand.Text()
-	r.set(func() { r.access[a], r.refresh[f] = g, g })
+	r.set(func() {
+		r.access[a], r.refresh[f] = g, g
+		if kind == "refresh_token" {
+			r.unknown[a] = r.late
+		}
+	})
 	r.answer(w, "token", 200, map[string]any{"access_token": a, "token_type": "Bearer", "expires_in": int(life.Seconds()), "refresh_token": f, "scope": g.scope})
 }
 
@@ -300,6 +311,10 @@ func (r *Rig) guard(next http.Handler) http.Handler {
 		r.mu.Lock()
 		r.headers = append(r.headers, req.Header.Clone())
 		g, ok := r.access[token]
+		if r.unknown[token] > 0 {
+			ok = false
+			r.unknown[token]--
+		}
 		want := r.want
 		r.mu.Unlock()
 		meta := strings.Replace(r.URL, "/mcp", "/.well-known/oauth-protected-resource/mcp", 1)
