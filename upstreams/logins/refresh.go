@@ -120,6 +120,19 @@ func (l *Logins) refresh(ctx context.Context, s config.Server, own, key string, 
 	case errors.As(err, &no) && (no.Code == "invalid_client" || no.Code == "unauthorized_client"):
 		l.forgetClient(ctx, rec.Issuer, rec.Client)
 		return nil, l.bury(ctx, s, own, rec, "the authorization server does not know the portal any more")
+	case errors.As(err, &no) && !no.passes():
+		// Some say in words of their own that a refresh token has ended. The
+		// login stays, should it be something else; its owner can sign in anew.
+		level := l.log.Warn
+		if own == "" {
+			level = l.log.Error
+		}
+		level("a sign-in at a server is not renewed; it is tried again, and asked for anew", "server", s.ID, "user", own, "error", err)
+		err = &Needed{Server: s.ID, User: own, Reason: "the sign-in there was not renewed (" + no.Error() + ")"}
+		l.mu.Lock()
+		l.failed[key] = failure{err, l.now()}
+		l.mu.Unlock()
+		return nil, err
 	case err != nil:
 		err = fmt.Errorf("renew the sign-in at server %s: %w. It is kept and tried again", s.ID, err)
 		l.mu.Lock()

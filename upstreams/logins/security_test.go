@@ -378,6 +378,32 @@ func TestB106_RefreshThatFailsIsTriedAgain(t *testing.T) {
 	}
 }
 
+// Some authorization servers say in words of their own that a refresh token has
+// ended. Its user is asked, and the login kept, should it have been another
+// thing.
+func TestRefusalInOtherWords(t *testing.T) {
+	for code, asks := range map[string]bool{"bad_refresh_token": true, "invalid_request": true, "token_expired": true, "temporarily_unavailable": false, "slow_down": false, "server_error": false} {
+		s := behind(t)
+		r := open(t, portalConfig(s.URL, personal))
+		if err := r.signIn(ann); err != nil {
+			t.Fatal(err)
+		}
+		r.now.Store(3600) // expired
+		s.Fail("token", 400)
+		s.Edit("token error", func(m map[string]any) { m["error"] = code })
+		_, err := r.Current(t.Context(), "s", "ann")
+		var need *logins.Needed
+		if err == nil || asNeeded(err, &need) != asks || !strings.Contains(err.Error(), code) {
+			t.Errorf("%s: %v", code, err)
+		}
+		s.Fail("token", 0)
+		r.now.Add(10)
+		if _, err := r.Current(t.Context(), "s", "ann"); err != nil {
+			t.Errorf("%s, and then it works: %v", code, err)
+		}
+	}
+}
+
 func asNeeded(err error, need **logins.Needed) bool {
 	n, ok := err.(*logins.Needed)
 	if ok {

@@ -25,6 +25,7 @@ func TestStepUpEnds(t *testing.T) {
 	}{
 		"granted":                    {"use admin", ""},
 		"granted, in silence":        {nil, ""},
+		"granted, as a list":         {[]string{"use", "admin"}, ""},
 		"not granted":                {"use", "not granted"},
 		"granted, and more wanted":   {"use admin", "more"},
 		"not granted, other is next": {"use", "more"},

@@ -61,6 +61,11 @@ func (e *refused) Error() string {
 	return s
 }
 
+// passes reports whether a refusal may be over by itself.
+func (e *refused) passes() bool {
+	return slices.Contains([]string{"temporarily_unavailable", "server_error", "slow_down"}, e.Code)
+}
+
 // tokenRequest posts to a token endpoint. secrets are kept out of errors, and
 // whatever the form holds is, too. A *refused error is final, others may pass.
 func (l *Logins) tokenRequest(ctx context.Context, s config.Server, endpoint string, c client, form url.Values) (*tokens, error) {
@@ -79,7 +84,7 @@ func parseTokens(b []byte, status int, now time.Time, clean func(string) string)
 		Type    string          `json:"token_type"`
 		Refresh string          `json:"refresh_token"`
 		Expires json.RawMessage `json:"expires_in"`
-		Scope   string          `json:"scope"`
+		Scope   json.RawMessage `json:"scope"`
 		Issued  string          `json:"issued_token_type"`
 		Error   string          `json:"error"`
 		Text    string          `json:"error_description"`
@@ -99,7 +104,7 @@ func parseTokens(b []byte, status int, now time.Time, clean func(string) string)
 	case a.Type != "" && !strings.EqualFold(a.Type, "bearer") && !strings.EqualFold(a.Type, "N_A"):
 		return nil, fmt.Errorf("the token endpoint gave a token of the type %s, which the portal does not speak", show(a.Type))
 	}
-	t := &tokens{Access: a.Access, Refresh: a.Refresh, Scope: a.Scope, Issued: a.Issued}
+	t := &tokens{Access: a.Access, Refresh: a.Refresh, Scope: scopeText(a.Scope), Issued: a.Issued}
 	var seconds json.Number
 	if json.Unmarshal(a.Expires, &seconds) == nil || json.Unmarshal([]byte(strings.Trim(string(a.Expires), `"`)), &seconds) == nil {
 		if f, err := seconds.Float64(); err == nil && f > 0 && f < 1e10 {
@@ -107,6 +112,17 @@ func parseTokens(b []byte, status int, now time.Time, clean func(string) string)
 		}
 	}
 	return t, nil
+}
+
+// scopeText is the scope of an answer, "" if it names none. It is a text, but
+// some write a list, and that must not cost a sign-in.
+func scopeText(raw json.RawMessage) string {
+	var text string
+	var list []string
+	if json.Unmarshal(raw, &text) != nil && json.Unmarshal(raw, &list) == nil {
+		text = join(list)
+	}
+	return text
 }
 
 // postForm sends a form as a client of the authorization server.
