@@ -102,7 +102,15 @@ func (g *Gateway) connectPage(w http.ResponseWriter, r *http.Request, v visitor)
 		g.message(w, v, http.StatusNotFound, "Nothing to sign in to", "There is no such server for you that wants a sign-in. Look at the page of servers.")
 		return
 	}
-	g.showConnect(w, v, s, pages.ConnectData{ForAll: forAll})
+	owner := v.who.ID
+	if forAll {
+		owner = ""
+	}
+	st, err := g.opt.Logins.State(r.Context(), s.ID, owner)
+	if err != nil {
+		g.log.Debug("how a sign-in stands is not known", "server", s.ID, "error", err)
+	}
+	g.showConnect(w, v, s, pages.ConnectData{ForAll: forAll, Scopes: st.Wants})
 }
 
 func (g *Gateway) showConnect(w http.ResponseWriter, v visitor, s config.Server, d pages.ConnectData) {
@@ -220,7 +228,7 @@ func (g *Gateway) loginRows(ctx context.Context, v visitor, s config.Server) (ro
 			user, link = "", link+"&for=all"
 		}
 		st, err := g.opt.Logins.State(ctx, s.ID, user)
-		row := pages.Login{ForAll: forAll, SignedIn: st.SignedIn, Ended: st.Ended, Since: st.Since, By: st.By, Where: st.Where, SignIn: link, SignOut: "/servers/sign-out"}
+		row := pages.Login{ForAll: forAll, SignedIn: st.SignedIn, Ended: st.Ended, Since: st.Since, By: st.By, Where: st.Where, Wants: st.Wants, SignIn: link, SignOut: "/servers/sign-out"}
 		if err != nil {
 			row.Ended = "not known: the store cannot be reached"
 		}
@@ -232,7 +240,7 @@ func (g *Gateway) loginRows(ctx context.Context, v visitor, s config.Server) (ro
 // portalLogin is a login of the portal itself that is missing or over.
 type portalLogin struct {
 	Server string `json:"server"`
-	State  string `json:"state"` // "ended", or "missing" where nothing works without it
+	State  string `json:"state"` // "ended", "more_rights" (then Reason names them), or "missing" where nothing works without it
 	Reason string `json:"reason,omitempty"`
 	SignIn string `json:"sign_in"` // where an admin signs in
 }
@@ -250,7 +258,11 @@ func (g *Gateway) portalLogins(ctx context.Context, set *settings) (out []portal
 		st, err := g.opt.Logins.State(ctx, id, "")
 		l := portalLogin{Server: id, Reason: st.Ended, SignIn: g.opt.Logins.Address("/connect?server=" + url.QueryEscape(id) + "&for=all")}
 		switch {
-		case err != nil || st.SignedIn:
+		case err != nil:
+		case st.SignedIn && len(st.Wants) > 0:
+			l.State, l.Reason = "more_rights", strings.Join(st.Wants, " ")
+			out = append(out, l)
+		case st.SignedIn:
 		case st.Ended != "":
 			l.State = "ended"
 			out = append(out, l)
@@ -268,9 +280,12 @@ func (g *Gateway) adminLogins(ctx context.Context, v visitor) (out []string) {
 		return nil
 	}
 	for _, l := range g.portalLogins(ctx, v.set) {
-		if l.State == "ended" {
+		switch l.State {
+		case "more_rights":
+			out = append(out, "The portal's sign-in at "+l.Server+" was refused for want of rights ("+bounded(l.Reason, 200)+"). Sign in for more rights on the page of servers.")
+		case "ended":
 			out = append(out, "The portal's sign-in at "+l.Server+" does not hold any more ("+l.Reason+"). Sign in again on the page of servers.")
-		} else {
+		default:
 			out = append(out, "Nobody has signed the portal in at "+l.Server+" yet, so it cannot be used. Sign in on the page of servers.")
 		}
 	}

@@ -239,16 +239,34 @@ func (g *Gateway) reasons(ctx context.Context, v *view) map[string]string {
 		}
 		_, err := g.opt.Logins.Current(ctx, id, v.who.ID)
 		var need *logins.Needed
+		wants := []string(nil)
+		if err == nil && s.Auth.Interactive() {
+			wants = g.unlisted(ctx, id, v.who.ID)
+		}
 		switch {
 		case errors.As(err, &need) && s.Auth.Interactive():
 			out[id] = "sign-in needed: ask the user to open " + g.baseURL() + "/servers and sign in there"
 		case err != nil:
 			out[id] = err.Error()
+		case len(wants) > 0:
+			out[id] = "sign-in needed: the server wants more rights (" + strings.Join(wants, " ") + "): ask the user to open " + g.baseURL() + "/servers and sign in there"
 		case v.snap.Server(id) != nil && v.snap.Server(id).State == upstreams.Ready:
 			delete(out, id) // by the user's own login
 		}
 	}
 	return out
+}
+
+// unlisted are the rights for want of which a server lists nothing to a user.
+func (g *Gateway) unlisted(ctx context.Context, server, user string) []string {
+	if shared, at := g.opt.Registry.Personal(server, user); shared || !at.IsZero() {
+		return nil
+	}
+	st, err := g.opt.Logins.State(ctx, server, user)
+	if err != nil || !st.SignedIn {
+		return nil
+	}
+	return st.Wants
 }
 
 // toggleServers is portal_toggle_servers: a page for the person.

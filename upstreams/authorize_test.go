@@ -2,9 +2,11 @@ package upstreams
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/upstreams/logins"
@@ -48,5 +50,29 @@ func TestSessionKeepsToItsLogin(t *testing.T) {
 	}
 	if next, err := a.refused(r, &http.Response{StatusCode: 401, Header: http.Header{}}, p); next != nil || !errors.Is(err, errGone) {
 		t.Errorf("after a refusal: %v %v", next, err)
+	}
+}
+
+// greeter is a server of 2026-07-28 only, which wants a sign-in to be greeted.
+type greeter struct{ p *peer }
+
+func (g greeter) do(_ context.Context, x exchange) (json.RawMessage, error) {
+	if x.Method == "server/discover" {
+		return nil, g.p.unauthorized(&logins.Needed{Server: "s", User: "ann", Scopes: []string{"admin"}})
+	}
+	return nil, &CallError{Server: "s", Problem: Problem{Kind: KindHTTP, HTTPStatus: http.StatusBadRequest}}
+}
+
+func (greeter) setVersion(string) {}
+
+func (greeter) initialized(context.Context) error { return nil }
+
+// What a server wants to be greeted is not lost over the question whether it is
+// of another era.
+func TestGreetingThatWantsASignIn(t *testing.T) {
+	_, err := handshake(t.Context(), greeter{newPeer("s", config.Server{})}, target{}, time.Second, true, nil, nil)
+	var need *logins.Needed
+	if !errors.As(err, &need) || len(need.Scopes) != 1 {
+		t.Errorf("%v", err)
 	}
 }

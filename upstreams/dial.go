@@ -122,7 +122,7 @@ func discover(ctx context.Context, c negotiator, patience time.Duration) (*hello
 			return nil, nil // a JSON-RPC error: it is of the other era
 		}
 		switch {
-		case ctx.Err() != nil, ce.Problem.Kind == KindAuth, ce.Problem.Kind == KindProcess, ce.Problem.Kind == KindConnect,
+		case ctx.Err() != nil, ce.Problem.Kind == KindAuth, ce.Problem.Kind == KindLogin, ce.Problem.Kind == KindProcess, ce.Problem.Kind == KindConnect,
 			ce.Problem.HTTPStatus >= 500, ce.Problem.HTTPStatus == http.StatusTooManyRequests, ce.Problem.HTTPStatus/100 == 3:
 			return nil, ce // not a question of eras
 		}

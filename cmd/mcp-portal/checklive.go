@@ -51,9 +51,12 @@ func checkLive(ctx context.Context, out io.Writer, endpoint, token string) error
 	wanted := map[string]bool{}
 	for _, l := range s.Logins {
 		wanted[l.Server] = true
-		if l.State == "ended" {
+		switch l.State {
+		case "more_rights":
+			fmt.Fprintf(out, "server %s: the portal's own sign-in was refused for want of rights (%s); an admin signs in for more at %s\n", l.Server, l.Reason, l.SignIn)
+		case "ended":
 			fmt.Fprintf(out, "server %s: the portal's own sign-in does not hold any more (%s); an admin signs in again at %s\n", l.Server, l.Reason, l.SignIn)
-		} else {
+		default:
 			fmt.Fprintf(out, "server %s: nobody has signed the portal in yet; an admin does so at %s\n", l.Server, l.SignIn)
 		}
 	}

@@ -35,8 +35,9 @@ type Login struct {
 	SignedIn bool
 	Ended    string // why it cannot be used any more
 	Since    time.Time
-	By       string // of the portal's: who signed in
-	Where    string // host of the authorization server
-	SignIn   string // link
-	SignOut  string // where the form posts to
+	By       string   // of the portal's: who signed in
+	Where    string   // host of the authorization server
+	Wants    []string // rights that the server refused it for
+	SignIn   string   // link
+	SignOut  string   // where the form posts to
 }

@@ -179,9 +179,11 @@ func (l *Logins) wantsMore(ctx context.Context, s config.Server, own string, ch 
 	case len(missing) == 0:
 		return ErrHopeless // asking again for what was granted would never end
 	case rec.asked(missing):
+		l.forgetWants(ctx, s.ID, own)
 		// Nor would asking again for what was asked for and not given.
 		return &NotGranted{Server: s.ID, Scopes: missing}
 	}
+	l.noteWants(ctx, s, own, missing)
 	want := append([]string(nil), rec.Scopes...)
 	for _, sc := range ch.scopes {
 		if !slices.Contains(want, sc) {

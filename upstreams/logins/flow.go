@@ -78,6 +78,16 @@ func (l *Logins) Begin(ctx context.Context, p Person, r Request) (string, error)
 	if err != nil {
 		return "", err
 	}
+	self := p.User
+	if r.Admin {
+		self = ""
+	}
+	if wants := l.wants(ctx, s.ID, self); len(wants) > 0 {
+		if rec, err := l.load(ctx, s, self, false); err == nil && rec != nil {
+			wants = append(slices.Clone(rec.Scopes), wants...) // besides what there is
+		}
+		r.Scopes = append(slices.Clone(r.Scopes), wants...)
+	}
 	c, err := l.clientFor(ctx, s, d.meta)
 	if err != nil {
 		return "", fmt.Errorf("sign in at server %s: %w", s.ID, err)
@@ -85,9 +95,7 @@ func (l *Logins) Begin(ctx context.Context, p Person, r Request) (string, error)
 	f := flow{Person: p.User, Name: p.Name, Bind: digest(p.Session), Server: s.ID, Origin: originOf(s.URL), Issuer: d.meta.Issuer, IssMust: d.meta.IssParameter,
 		Token: d.meta.Token, Revoke: d.meta.Revoke, Client: c, Redirect: l.redirectURI(), Resource: d.parameter(s),
 		Scopes: l.scopesFor(s, d, r.Scopes), Verifier: oauth2.GenerateVerifier(), Return: r.Return}
-	if !r.Admin {
-		f.Owner = p.User
-	}
+	f.Owner = self
 	state := rand.Text() + rand.Text()
 	key := flowKey(state)
 	raw, err := json.Marshal(f)
@@ -239,6 +247,7 @@ func (l *Logins) Finish(ctx context.Context, p Person, q url.Values) (*Done, err
 	if err := l.save(ctx, recordKey(s.ID, f.Owner), rec); err != nil {
 		return nil, fmt.Errorf("keep the sign-in at server %s: %w", s.ID, err)
 	}
+	l.forgetWants(ctx, s.ID, f.Owner)
 	l.log.Info("signed in at a server", "server", s.ID, "user", p.User, "for_all", f.Owner == "")
 	l.tell(ctx, Change{Server: s.ID, User: f.Owner, Login: rec.ID})
 	return &Done{Server: s.ID, Admin: f.Owner == "", Return: f.Return}, nil

@@ -18,6 +18,7 @@ type State struct {
 	By       string    // of the admin's login: who signed in
 	Where    string    // host of the authorization server
 	Scopes   []string
+	Wants    []string // rights that the server refused it for since
 }
 
 // State reads how the login of a user ("": the admin's) at a server stands.
@@ -30,7 +31,7 @@ func (l *Logins) State(ctx context.Context, server, user string) (State, error) 
 	if err != nil || rec == nil {
 		return State{}, err
 	}
-	st := State{SignedIn: rec.Dead == "", Ended: rec.Dead, Since: rec.Begun, By: rec.By, Scopes: rec.Scopes}
+	st := State{Wants: l.wants(ctx, s.ID, user), SignedIn: rec.Dead == "", Ended: rec.Dead, Since: rec.Begun, By: rec.By, Scopes: rec.Scopes}
 	if u, err := url.Parse(rec.Issuer); err == nil {
 		st.Where = u.Host
 	}
@@ -54,6 +55,7 @@ func (l *Logins) SignOut(ctx context.Context, server, user string) error {
 	delete(l.machine, key)
 	l.mu.Unlock()
 	l.remember(key, nil)
+	l.forgetWants(ctx, s.ID, user)
 	l.tell(ctx, Change{Server: server, User: user})
 	if !ok {
 		return nil
