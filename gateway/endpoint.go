@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/mcp-portal/mcp-portal/auth"
 	"github.com/mcp-portal/mcp-portal/wire"
@@ -52,6 +53,11 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 	}
 	_ = control.SetReadDeadline(time.Time{})
 	load.received(int64(len(body)))
+	if !utf8.Valid(body) {
+		// Its servers would each read something else, or nothing at all.
+		fail(w, http.StatusBadRequest, nil, wire.Errorf(wire.CodeParse, "parse error: the body is not UTF-8"))
+		return
+	}
 	if wire.IsBatch(body) {
 		fail(w, http.StatusBadRequest, nil, wire.Errorf(wire.CodeInvalidRequest, "batches are not supported: send each JSON-RPC message in a POST of its own"))
 		return

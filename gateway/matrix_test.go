@@ -29,6 +29,10 @@ func badAnswers() []badAnswer {
 		{"html with 200", raw(200, "text/html", "<html>login"), "text/html", true},
 		{"202 to a call", raw(202, "", ""), "HTTP 202", true},
 		{"broken JSON", raw(200, wire.TypeJSON, `{"jsonrpc":"2.0","id":`), "not JSON-RPC", true},
+		{"compressed", func(c *upstreamtest.Call) {
+			c.Coding("gzip")
+			c.Raw(200, wire.TypeJSON, "\x1f\x8b\x08")
+		}, "compressed (\"gzip\")", true},
 		{"cut body", func(c *upstreamtest.Call) { c.CutBody(`{"jsonrpc":"2.0"`) }, "ended before the answer was complete", true},
 		{"dropped connection", func(c *upstreamtest.Call) { c.Drop() }, "connection", true},
 		{"too large", func(c *upstreamtest.Call) { c.Text(strings.Repeat("z", 200_000)) }, "limits.message", true},
@@ -112,10 +116,17 @@ func TestOneBadAnswerFailsOneCallOfTheClient(t *testing.T) {
 					})
 				})
 			}
-			for _, status := range []int{200, 400, 404, 500} {
-				t.Run(fmt.Sprintf("server %s/its own error on %d", up, status), func(t *testing.T) {
+			for _, own := range []struct {
+				status int
+				id     string
+			}{{200, ""}, {400, ""}, {404, ""}, {500, ""}, {200, "null"}, {400, "null"}} {
+				t.Run(fmt.Sprintf("server %s/its own error on %d %s", up, own.status, own.id), func(t *testing.T) {
 					s.On("bad", func(c *upstreamtest.Call) {
-						c.Raw(status, wire.TypeJSON, `{"jsonrpc":"2.0","id":`+string(c.ID)+`,"error":{"code":-32050,"message":"no","data":{"n":1.10}}}`)
+						id := own.id
+						if id == "" {
+							id = string(c.ID)
+						}
+						c.Raw(own.status, wire.TypeJSON, `{"jsonrpc":"2.0","id":`+id+`,"error":{"code":-32050,"message":"no","data":{"n":1.10}}}`)
 					})
 					beside(t, func() {
 						a := c.call("s_bad", `{}`, "", nil)

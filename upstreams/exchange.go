@@ -106,7 +106,9 @@ func (c *streamable) answer(l *live, resp **http.Response) (json.RawMessage, err
 	if call.Method == "initialize" {
 		c.sid = (*resp).Header.Get(wire.HeaderSessionID)
 	}
-	switch status, t := (*resp).StatusCode, mediaType((*resp).Header); {
+	switch status, t, coding := (*resp).StatusCode, mediaType((*resp).Header), (*resp).Header.Get("Content-Encoding"); {
+	case coding != "" && !strings.EqualFold(coding, "identity"):
+		return nil, c.peer.fail(call.Name, KindProtocol, true, nil, "the answer to %s is compressed (%q), which was not asked for: switch that off at the server, or at the proxy before it", call.Method, coding)
 	case status != http.StatusOK:
 		return nil, c.peer.fail(call.Name, KindProtocol, true, nil, "HTTP %d in answer to %s, which wants a result", status, call.Method)
 	case t == wire.TypeJSON:
@@ -131,6 +133,9 @@ func (c *session) result(l *live, m wire.Message) (json.RawMessage, error) {
 	call := l.x.Call
 	if !m.IsResponse() {
 		return nil, c.peer.fail(call.Name, KindProtocol, true, nil, "the answer to %s is a request", call.Method)
+	}
+	if m.Error != nil && m.ID == nil {
+		return nil, m.Error // of a server that could not tell whose request it refuses (JSON-RPC, section 5)
 	}
 	if string(m.ID) != l.id {
 		return nil, c.peer.fail(call.Name, KindProtocol, true, nil, "the answer has the id %s, not that of the request (%s)", m.ID, l.id)

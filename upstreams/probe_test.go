@@ -280,3 +280,17 @@ func TestSSEToAnotherOrigin(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// Servers may send any coding to those who name none, and the portal reads none.
+func TestNoCodingIsAskedFor(t *testing.T) {
+	for _, era := range []upstreamtest.Era{upstreamtest.Legacy, upstreamtest.Modern} {
+		up := upstreamtest.New(t, upstreamtest.Options{Era: era})
+		r := start(t, one(at(up)), nil)
+		r.ready()
+		for _, seen := range up.Requests() {
+			if got := seen.Header.Values("Accept-Encoding"); !slices.Equal(got, []string{"identity"}) {
+				t.Errorf("%s %s: Accept-Encoding %q", seen.HTTPMethod, seen.Method, got)
+			}
+		}
+	}
+}

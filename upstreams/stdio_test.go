@@ -48,6 +48,16 @@ func TestChildPerUser(t *testing.T) {
 	}
 }
 
+// A byte order mark before the first message costs nothing: some runtimes write
+// one on every standard output.
+func TestChildWithAByteOrderMark(t *testing.T) {
+	for _, modern := range []bool{false, true} {
+		r := start(t, one(upstreamtest.Child{Modern: modern, Mark: true}.Server(nil)), nil)
+		r.ready()
+		r.must(tool("echo", ""))
+	}
+}
+
 // A server that remembers does so for one session of one user: over stdio each
 // has a process, which ends with it.
 func TestChildPerSession(t *testing.T) {

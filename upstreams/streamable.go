@@ -118,6 +118,10 @@ func (c *streamable) newRequest(ctx context.Context, verb string, body io.Reader
 	for k, v := range c.header {
 		r.Header[k] = v
 	}
+	if r.Header.Get("Accept-Encoding") == "" {
+		// Without it any coding would be as good (RFC 9110, section 12.5.3).
+		r.Header.Set("Accept-Encoding", "identity")
+	}
 	if err := c.auth.sign(r, c.peer); err != nil {
 		if errors.Is(err, errGone) {
 			c.lose(err)

@@ -13,7 +13,8 @@ import (
 
 func FuzzParseMessage(f *testing.F) {
 	for _, s := range []string{`{"jsonrpc":"2.0","id":1,"method":"m","params":{}}`, `{"jsonrpc":"2.0","id":"a","result":null}`,
-		`{"jsonrpc":"2.0","error":{"code":1,"message":"x","data":1e400},"id":null}`, `[{}]`, `{"jsonrpc":"2.0","\u0069d":-0.5,"method":"é"}`} {
+		`{"jsonrpc":"2.0","error":{"code":1,"message":"x","data":1e400},"id":null}`, `[{}]`, `{"jsonrpc":"2.0","\u0069d":-0.5,"method":"é"}`,
+		"\ufeff" + `{"jsonrpc":"2.0","id":1,"method":"m"}`, `{"jsonrpc":"2.0","id":"` + "\xff" + `","result":"` + "\xc3\xff" + `é"}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -21,8 +22,11 @@ func FuzzParseMessage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !json.Valid(b) {
+		if !json.Valid(bytes.TrimPrefix(b, byteOrderMark)) {
 			t.Fatalf("accepted invalid JSON %q", b)
+		}
+		if !utf8.Valid(m.Bytes()) {
+			t.Fatalf("%q is written as %q, which is no UTF-8", b, m.Bytes())
 		}
 		again, err := ParseMessage(m.Bytes())
 		if err != nil {

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
-// Message is one JSON-RPC 2.0 message. Parts are the exact bytes received.
+// Message is one JSON-RPC 2.0 message. Parts are the exact bytes received, as
+// far as those are UTF-8.
 type Message struct {
 	ID     json.RawMessage // string or number; nil: a notification
 	Method string          // empty: a response
@@ -44,11 +46,11 @@ func Errorf(code int, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// ParseMessage reads one JSON-RPC message. Batches (2025-03-26) are refused
-// here; see IsBatch.
+// ParseMessage reads one JSON-RPC message, made readable by Readable. Batches
+// (2025-03-26) are refused here; see IsBatch.
 func ParseMessage(b []byte) (Message, error) {
 	var m Message
-	if !json.Valid(b) {
+	if b = Readable(b); !json.Valid(b) {
 		return m, Errorf(CodeParse, "parse error: the body is not valid JSON")
 	}
 	o, err := splitObject(b)
@@ -90,9 +92,24 @@ func ParseMessage(b []byte) (Message, error) {
 	return m, nil
 }
 
+// byteOrderMark may stand before a JSON text (RFC 8259, section 8.1).
+var byteOrderMark = []byte("\ufeff")
+
+// Readable gives bytes that every parser takes for a text: without a byte order
+// mark, and with U+FFFD for what is no UTF-8 (RFC 8259, section 8.1). encoding/json
+// takes such bytes, but most programs do not, and in a list or on a connection
+// that carries more than this message they lose all of it.
+func Readable(b []byte) []byte {
+	b = bytes.TrimPrefix(b, byteOrderMark)
+	if utf8.Valid(b) {
+		return b
+	}
+	return bytes.ToValidUTF8(b, []byte("\ufffd"))
+}
+
 // IsBatch reports whether the bytes are a JSON array.
 func IsBatch(b []byte) bool {
-	b = bytes.TrimLeft(b, " \t\r\n")
+	b = bytes.TrimLeft(bytes.TrimPrefix(b, byteOrderMark), " \t\r\n")
 	return len(b) > 0 && b[0] == '['
 }
 
@@ -104,7 +121,7 @@ func SplitBatch(b []byte) ([]json.RawMessage, error) {
 		return []json.RawMessage{b}, nil
 	}
 	var parts []json.RawMessage
-	if err := json.Unmarshal(b, &parts); err != nil {
+	if err := json.Unmarshal(Readable(b), &parts); err != nil {
 		return nil, Errorf(CodeParse, "parse error: the batch is not valid JSON")
 	}
 	if len(parts) == 0 {

@@ -11,6 +11,27 @@ import (
 	"time"
 )
 
+// What is no text to strict parsers becomes one; the rest keeps its bytes.
+func TestMessagesThatAreNoUTF8(t *testing.T) {
+	for in, want := range map[string]string{
+		"\ufeff{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}":                                `{}`,
+		"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"\xe9\":\"a\xff\xfe\xc3\",\"n\":1.10}}": "{\"\ufffd\":\"a\ufffd\",\"n\":1.10}",
+		"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\\ud800 \u00e9 \u2028 \ufffd\"}":        "\"\\ud800 \u00e9 \u2028 \ufffd\"",
+	} {
+		m, err := ParseMessage([]byte(in))
+		if err != nil || string(m.Result) != want {
+			t.Errorf("%q: %q, %v; want %q", in, m.Result, err, want)
+		}
+		parts, err := SplitBatch([]byte("\ufeff[" + strings.TrimPrefix(in, "\ufeff") + "]"))
+		if err != nil || len(parts) != 1 {
+			t.Fatalf("%q in a batch: %q, %v", in, parts, err)
+		}
+		if m, err := ParseMessage(parts[0]); err != nil || string(m.Result) != want {
+			t.Errorf("%q in a batch: %q, %v; want %q", in, m.Result, err, want)
+		}
+	}
+}
+
 func TestParseMessage(t *testing.T) {
 	for _, tc := range []struct {
 		name, in string

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/wire"
@@ -167,6 +168,10 @@ func readLine(br *bufio.Reader, max int) ([]byte, error) {
 
 // take passes one message of the client on.
 func (r *relay) take(ctx context.Context, line []byte, work *sync.WaitGroup) {
+	if !utf8.Valid(line) {
+		r.refuse(nil, wire.CodeParse, "parse error: the message is not UTF-8")
+		return
+	}
 	if wire.IsBatch(line) {
 		r.refuse(nil, wire.CodeInvalidRequest, "batches are not supported: send each JSON-RPC message on a line of its own")
 		return
@@ -317,7 +322,7 @@ func (r *relay) answer(ctx context.Context, m wire.Message) {
 // only stand between tokens, where a blank means the same.
 func (r *relay) write(msg []byte) {
 	line := make([]byte, 0, len(msg)+1)
-	for _, c := range msg {
+	for _, c := range wire.Readable(msg) {
 		if c == '\n' || c == '\r' {
 			c = ' '
 		}

@@ -92,6 +92,9 @@ func (c *Call) mark() {
 	c.answered = true
 }
 
+// Coding makes the answer claim a Content-Encoding; before it begins.
+func (c *Call) Coding(name string) { c.w.Header().Set("Content-Encoding", name) }
+
 // Raw answers with any status, content type and body.
 func (c *Call) Raw(status int, contentType, body string) {
 	if contentType != "" {

@@ -36,6 +36,7 @@ type Child struct {
 	SpawnSleeper bool   // starts a grandchild that holds the pipes open
 	Full         bool   // is a Full server instead, whose tools replace these
 	Extra        string // file with Full.Extra, a JSON array
+	Mark         bool   // a byte order mark comes first, as some runtimes write one
 }
 
 // Server is the configuration of the child.
@@ -100,6 +101,9 @@ func (c Child) run() int {
 		}
 	}
 	time.Sleep(time.Duration(c.DelayStart) * time.Millisecond)
+	if c.Mark {
+		fmt.Print("\ufeff")
+	}
 	if c.Full {
 		return c.runFull()
 	}
