@@ -77,6 +77,9 @@ func (s *Server) Verify(ctx context.Context, raw string) (*Token, error) {
 		t.Machine = id
 		return t, nil
 	}
+	if !set.takes(c.Client) {
+		return nil, badToken("the client that the token was made for may not be used here any more", nil)
+	}
 	g, ok, err := s.active(ctx, c.Grant)
 	if err != nil {
 		return nil, err

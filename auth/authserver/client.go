@@ -60,6 +60,12 @@ type registration struct {
 // client finds out who a client_id is. Errors are *Error: invalid_client when
 // it is nobody, so that clients register anew (RFC 6749 section 5.2).
 func (s *Server) client(ctx context.Context, set *settings, id string) (*Client, error) {
+	return s.lookup(ctx, set, id, false)
+}
+
+// lookup is client. With old a metadata document that cannot be fetched now may
+// be out of date.
+func (s *Server) lookup(ctx context.Context, set *settings, id string, old bool) (*Client, error) {
 	switch {
 	case id == "":
 		return nil, invalidRequest("client_id is missing")
@@ -71,12 +77,24 @@ func (s *Server) client(ctx context.Context, set *settings, id string) (*Client,
 		if !set.cfg.Auth.Clients.MayPublish() {
 			return nil, invalidClient("this portal takes no client metadata documents (auth.clients.metadata_documents)")
 		}
-		return s.document(ctx, set, id)
+		return s.document(ctx, set, id, old)
 	}
 	if c := set.static[id]; c != nil {
 		return c, nil
 	}
 	return nil, invalidClient("the client_id is not known here; register again")
+}
+
+// takes reports whether the configuration still allows a client that it allowed
+// once, as far as its id tells.
+func (set *settings) takes(id string) bool {
+	switch {
+	case strings.HasPrefix(id, registeredPrefix):
+		return set.cfg.Auth.Clients.MayRegister()
+	case strings.HasPrefix(id, "https://") || strings.HasPrefix(id, "http://"):
+		return set.cfg.Auth.Clients.MayPublish()
+	}
+	return set.static[id] != nil
 }
 
 func (s *Server) registered(ctx context.Context, set *settings, id string) (*Client, error) {

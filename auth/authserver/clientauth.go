@@ -83,7 +83,7 @@ func (s *Server) proven(ctx context.Context, set *settings, p proof) (*Client, e
 	if p.id == "" {
 		return nil, invalidClient("client_id is missing")
 	}
-	c, err := s.client(ctx, set, p.id)
+	c, err := s.lookup(ctx, set, p.id, true)
 	if err != nil {
 		return nil, err
 	}

@@ -22,27 +22,41 @@ const (
 	documentFresh   = 10 * time.Minute
 	documentMin     = time.Minute
 	documentMax     = 24 * time.Hour
+	documentStale   = 24 * time.Hour // how long one goes on serving signed-in clients while its host is away
 )
+
+// keptDocument is a document as the store has it.
+type keptDocument struct {
+	Metadata clientMetadata `json:"metadata"`
+	Until    time.Time      `json:"until"` // then it is fetched again
+}
 
 // document finds out who a client is whose id is the URL of its metadata
 // (OAuth Client ID Metadata Document). Whoever can write at that URL is the
-// client; the page for the person names its host.
-func (s *Server) document(ctx context.Context, set *settings, id string) (*Client, error) {
+// client; the page for the person names its host. With old one that cannot be
+// fetched now may be out of date: a host that is away for a while must not end
+// the sign-ins of its clients, which lead nowhere any more.
+func (s *Server) document(ctx context.Context, set *settings, id string, old bool) (*Client, error) {
 	if err := checkDocumentURL(id); err != nil {
 		return nil, invalidClient("the client_id %s", err)
 	}
 	key := "cimd:" + digest(id)
-	if m, ok := cached[clientMetadata](ctx, s.store, key); ok {
-		if err := checkDocument(set, id, &m); err == nil { // under the rules of today
-			return m.client(), nil
-		}
+	kept, ok := cached[keptDocument](ctx, s.store, key)
+	ok = ok && checkDocument(set, id, &kept.Metadata) == nil // under the rules of today
+	if ok && s.now().Before(kept.Until) {
+		return kept.Metadata.client(), nil
 	}
 	m, keep, err := s.fetchDocument(ctx, set, id)
+	var e *Error
+	if old && ok && errors.As(err, &e) && e.Status == 503 && s.now().Before(kept.Until.Add(documentStale)) {
+		s.log.InfoContext(ctx, "a client metadata document cannot be fetched now; the one of before serves", "client", id, "error", err)
+		return kept.Metadata.client(), nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	if raw, err := json.Marshal(m); err == nil {
-		if err := s.store.Set(ctx, key, raw, keep); err != nil {
+	if raw, err := json.Marshal(keptDocument{*m, s.now().Add(keep)}); err == nil {
+		if err := s.store.Set(ctx, key, raw, keep+documentStale); err != nil {
 			s.log.DebugContext(ctx, "a client metadata document is not kept", "error", err)
 		}
 	}
@@ -89,6 +103,11 @@ func (s *Server) fetchDocument(ctx context.Context, set *settings, id string) (*
 	cannot := func(what string, err error) error {
 		return &Error{Status: 400, Code: "invalid_client", Description: "the client metadata document " + what, cause: err}
 	}
+	// What may pass is no fault of the client: told that it is not known, it
+	// would throw its tokens away.
+	later := func(what string, err error) error {
+		return &Error{Status: 503, Code: "temporarily_unavailable", Description: "the client metadata document " + what + "; try again shortly", cause: err}
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, id, nil)
 	if err != nil {
 		return nil, 0, cannot("has an address that cannot be fetched", err)
@@ -100,9 +119,12 @@ func (s *Server) fetchDocument(ctx context.Context, set *settings, id string) (*
 		if errors.As(err, &refused) {
 			return nil, 0, cannot("is not fetched: "+refused.Error(), errors.New(refused.Detail))
 		}
-		return nil, 0, cannot("cannot be fetched", err)
+		return nil, 0, later("cannot be fetched", err)
 	}
 	defer res.Body.Close()
+	if res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests {
+		return nil, 0, later(fmt.Sprintf("was answered with status %d", res.StatusCode), nil)
+	}
 	if res.StatusCode != http.StatusOK {
 		return nil, 0, cannot(fmt.Sprintf("was answered with status %d", res.StatusCode), nil)
 	}
@@ -115,7 +137,7 @@ func (s *Server) fetchDocument(ctx context.Context, set *settings, id string) (*
 		return nil, 0, cannot(fmt.Sprintf("is longer than %d bytes", maxDocument), nil)
 	}
 	if err != nil {
-		return nil, 0, cannot("cannot be fetched", err)
+		return nil, 0, later("cannot be fetched", err)
 	}
 	m, err := parseDocument(set, id, body)
 	if err != nil {

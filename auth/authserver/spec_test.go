@@ -294,10 +294,13 @@ func TestClientMetadataDocuments(t *testing.T) {
 	if err != nil || req.Client.Kind != KindDocument || req.Client.Host() != strings.TrimPrefix(srv.URL, "http://") {
 		t.Fatalf("%+v %v", req, err)
 	}
-	form := codeForm(srv.URL+"/good", r.code(srv.URL+"/good", alice, where))
-	form.Set("redirect_uri", "http://localhost:5123/callback")
-	form.Del("client_id")
-	r.tokens(r.post(PathToken, form, srv.URL+"/good", "")) // as the Go SDK does: Basic with an empty secret
+	fresh := func() url.Values {
+		form := codeForm(srv.URL+"/good", r.code(srv.URL+"/good", alice, where))
+		form.Set("redirect_uri", "http://localhost:5123/callback")
+		form.Del("client_id")
+		return form
+	}
+	r.tokens(r.post(PathToken, fresh(), srv.URL+"/good", "")) // as the Go SDK does: Basic with an empty secret
 	if fetched["/good"] != 1 {
 		t.Errorf("the document was fetched %d times for one sign-in", fetched["/good"])
 	}
@@ -306,6 +309,33 @@ func TestClientMetadataDocuments(t *testing.T) {
 		if a.status != 400 || a.header.Get("Location") != "" {
 			t.Errorf("%s: %d %s", p, a.status, a.body)
 		}
+	}
+	// A host that is away for a while, or withdraws the document.
+	_, refresh := r.tokens(r.post(PathToken, fresh(), srv.URL+"/good", ""))
+	refreshed := func() reply {
+		return r.post(PathToken, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {refresh}}, srv.URL+"/good", "")
+	}
+	answers["/good"] = func(w http.ResponseWriter, _ string) { w.WriteHeader(502) }
+	r.add(time.Hour)
+	a := refreshed()
+	if a.status != 200 {
+		t.Errorf("while the host is away: %d %s", a.status, a.body)
+	}
+	_, refresh = r.tokens(a)
+	if a := r.get(r.query(srv.URL+"/good", where)); a.status != 503 || a.header.Get("Location") != "" {
+		t.Errorf("a sign-in while the host is away: %d %s", a.status, a.body)
+	}
+	r.add(24 * time.Hour)
+	if a := refreshed(); a.status != 503 || a.json["error"] != "temporarily_unavailable" {
+		t.Errorf("a host that is away for a day: %d %s", a.status, a.body)
+	}
+	answers["/good"] = func(w http.ResponseWriter, _ string) { w.WriteHeader(404) }
+	if a := refreshed(); a.status != 400 || a.json["error"] != "invalid_client" {
+		t.Errorf("a document that was withdrawn: %d %s", a.status, a.body)
+	}
+	answers["/good"] = doc(nil)
+	if a := refreshed(); a.status != 200 {
+		t.Errorf("when it is back: %d %s", a.status, a.body)
 	}
 	if a := r.get(r.query(srv.URL+"/good", url.Values{"redirect_uri": {"http://localhost:5123/other"}})); a.status != 400 {
 		t.Errorf("another redirect URI: %d", a.status)

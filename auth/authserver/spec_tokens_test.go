@@ -270,3 +270,37 @@ func TestClientCredentials(t *testing.T) {
 		t.Errorf("password: %s", a.body)
 	}
 }
+
+// Whom the admin takes out of the configuration is out with the next request,
+// and not when the access token ends.
+func TestClientsThatAreNotTakenAnyMore(t *testing.T) {
+	shut := false
+	r := newRig(t, func(c *config.Config) {
+		c.Auth.Clients.Static = []config.Client{{ID: "agent", Redirects: []string{loopback}}}
+	})
+	static, _ := r.signIn("agent", alice)
+	registered, _ := r.signIn(r.newClient(loopback), alice)
+	next := *r.cfg
+	for name, c := range map[string]struct {
+		change func(*config.Clients)
+		token  string
+	}{
+		"taken out":       {func(c *config.Clients) { c.Static = nil }, static},
+		"no registration": {func(c *config.Clients) { c.Register = &shut }, registered},
+	} {
+		if err := r.valid(c.token); err != nil {
+			t.Errorf("%s: before: %v", name, err)
+		}
+		next.Auth.Clients = r.cfg.Auth.Clients
+		c.change(&next.Auth.Clients)
+		if err := r.SetConfig(&next, r.url); err != nil {
+			t.Fatal(err)
+		}
+		if r.valid(c.token) == nil {
+			t.Errorf("%s: the token still holds", name)
+		}
+		if err := r.SetConfig(r.cfg, r.url); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
