@@ -88,6 +88,10 @@ func TestB076_ScriptsGetValuesNotEnvelopes(t *testing.T) {
 		{"JSON array as text", text(` [1,2] `), `(await s.t()).length`, "2"},
 		{"plain text", text("hello"), `(await s.t()).toUpperCase()`, `"HELLO"`},
 		{"number as text stays text", text("007"), `await s.t()`, `"007"`},
+		{"round number as text stays text", text("42"), `await s.t()`, `"42"`},
+		{"null as text stays text", text("null"), `await s.t()`, `"null"`},
+		{"truth as text stays text", text(" true "), `await s.t()`, `" true "`},
+		{"quoted text stays text", text(`"a"`), `await s.t()`, `"\"a\""`},
 		{"broken JSON stays text", text(`{"a":`), `await s.t()`, `"{\"a\":"`},
 		{"several texts", `{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`, `await s.t()`, `"a\nb"`},
 		{"several texts that make JSON", `{"content":[{"type":"text","text":"[1,"},{"type":"text","text":"2]"}]}`, `(await s.t())[1]`, `2`},
@@ -210,6 +214,8 @@ func TestB083_PromisesAreSettledBeforeTheValueIsRead(t *testing.T) {
 	} {
 		wantValue(t, run(t, p, nil, code), `{"a":1}`)
 	}
+	// B085: one that never settles is said to be so, and nothing waits for it.
+	wantValue(t, run(t, p, nil, "return [1, {a: new Promise(() => {})}]"), `[1,{"a":"[Promise: never settled, is an await missing?]"}]`)
 }
 
 func TestB013_IntegersStayExact(t *testing.T) {

@@ -291,7 +291,7 @@ listen: 127.0.0.1:0
 auth: {mode: none}
 store: {redis: "redis://%s/0"}
 servers:
-  hangs: {url: "http://%s/mcp"}
+  hangs: {url: "http://%s/mcp", connect_timeout: 10m} # who waited for it would not be back in time
   dead: {url: "http://%s/mcp"}
   missing: {command: [/no/such/program]}
   silent: {command: [sleep, "1000"]}

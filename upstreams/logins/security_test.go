@@ -360,16 +360,21 @@ func TestB106_RefreshThatFailsIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.now.Store(3600) // expired
-	s.Fail("token", http.StatusServiceUnavailable)
-	_, err := r.Current(t.Context(), "s", "ann")
 	var need *logins.Needed
-	if err == nil || asNeeded(err, &need) {
-		t.Fatalf("while the authorization server is down: %v", err)
-	}
-	s.Fail("token", 0)
-	r.now.Add(10)
-	if _, err := r.Current(t.Context(), "s", "ann"); err != nil {
-		t.Errorf("when it is up again: %v", err)
+	for what, status := range map[string]int{"busy": http.StatusTooManyRequests, "failing": http.StatusInternalServerError, "down": http.StatusServiceUnavailable, "cutting the connection": 0} {
+		if s.Fail("token", status); status == 0 {
+			s.BeforeToken(func(url.Values) { panic(http.ErrAbortHandler) })
+		}
+		if _, err := r.Current(t.Context(), "s", "ann"); err == nil || asNeeded(err, &need) {
+			t.Fatalf("while the authorization server is %s: %v", what, err)
+		}
+		s.Fail("token", 0)
+		s.BeforeToken(nil)
+		r.now.Add(10)
+		if _, err := r.Current(t.Context(), "s", "ann"); err != nil {
+			t.Errorf("when it is no longer %s: %v", what, err)
+		}
+		r.now.Add(3600) // expired
 	}
 	s.Withdraw()
 	r.now.Add(3600)
