@@ -88,6 +88,7 @@ func TestB125_CancellationIsOnesOwn(t *testing.T) {
 	if resp, body := p.post("", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}`, bob.headers("", "")); resp.StatusCode != 202 {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
+	p.until("a call is cancelled at its server", func() bool { return len(cancelled) > 0 })
 	if who := <-cancelled; who != `"bob"` {
 		t.Errorf("bob cancelled the call of %s", who)
 	}
