@@ -377,39 +377,6 @@ func TestStdioReopensBrokenStreams(t *testing.T) {
 	p.exit()
 }
 
-// A cancelled request ends at the portal at once, in both eras, and is not
-// answered.
-func TestStdioCancels(t *testing.T) {
-	f := newFakePortal(t)
-	began, ended := make(chan struct{}, 2), make(chan struct{}, 2)
-	f.handle("tools/call", func(w http.ResponseWriter, r *http.Request, _ json.RawMessage) {
-		began <- struct{}{}
-		<-r.Context().Done()
-		ended <- struct{}{}
-	})
-	p := startPipes(t, nil, "--url", f.URL)
-	p.send(hello)
-	p.expect(`"id":"i"`)
-	for i, line := range []string{`{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"a"}}`, modernLine(`"a"`, "tools/call", `"name":"a",`)} {
-		p.send(line)
-		soon(t, "the call is at the portal", began)
-		p.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}`)
-		soon(t, "the call ends at the portal", ended)
-		p.send(`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
-		p.expect(`"id":2`, `"did":"ping"`) // and nothing about "a" before it
-		if i == 0 {
-			eventually(t, "the portal is told", func() error {
-				if f.count("POST notifications/cancelled s1") != 1 {
-					return fmt.Errorf("%q", f.got)
-				}
-				return nil
-			})
-		} else if f.count("POST notifications/cancelled") != 1 {
-			t.Error("2026-07-28 over HTTP has no such notification")
-		}
-	}
-}
-
 // However the client goes, the program ends and its session with it.
 func TestStdioEndsWithItsClient(t *testing.T) {
 	f := newFakePortal(t)

@@ -41,6 +41,7 @@ type relay struct {
 	http    *http.Client
 	log     *slog.Logger
 	grace   time.Duration
+	life    context.Context // ends with run
 
 	out struct {
 		sync.Mutex
@@ -52,6 +53,7 @@ type relay struct {
 
 	mu      sync.Mutex
 	pending map[string]*pending               // requests of the client by id
+	telling int                               // other messages of the client on their way
 	met     bool                              // the portal has answered
 	headers map[string][]registry.ParamHeader // arguments that travel in headers, by tool
 
@@ -60,8 +62,7 @@ type relay struct {
 
 // pending is a request of the client that is not answered yet.
 type pending struct {
-	cancel    context.CancelFunc
-	modern    bool
+	cancel    context.CancelCauseFunc
 	cancelled bool // by the client: it wants no answer
 }
 
@@ -77,6 +78,7 @@ func newRelay(address string, hasKey bool, via http.RoundTripper, out io.Writer,
 func (r *relay) run(ctx context.Context, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	r.life = ctx
 	var work sync.WaitGroup
 	work.Go(func() { r.sendNotes(ctx) })
 	ended := make(chan error, 1)
@@ -99,13 +101,13 @@ func (r *relay) run(ctx context.Context, in io.Reader) error {
 	return err
 }
 
-// waitPending lets requests finish whose answers somebody may still read.
-// Streams that only end with their client are not among them.
+// waitPending lets requests finish whose answers somebody may still read, and
+// what else the client has said arrive. Streams that only end with their client are not among them.
 func (r *relay) waitPending(ctx context.Context) {
 	deadline := time.After(r.grace)
 	for {
 		r.mu.Lock()
-		n := len(r.pending)
+		n := len(r.pending) + r.telling
 		r.mu.Unlock()
 		if n == 0 {
 			return
@@ -187,9 +189,10 @@ func (r *relay) take(ctx context.Context, line []byte, work *sync.WaitGroup) {
 	}
 	switch {
 	case m.IsResponse():
+		r.tells(1)
 		work.Go(func() { r.answer(ctx, m) })
 	case m.Method == "notifications/cancelled":
-		r.cancel(ctx, m)
+		r.cancel(m)
 	case m.IsNotification():
 		r.queue(ctx, m)
 	default:
@@ -199,8 +202,8 @@ func (r *relay) take(ctx context.Context, line []byte, work *sync.WaitGroup) {
 
 // begin starts a request of the client.
 func (r *relay) begin(ctx context.Context, m wire.Message, work *sync.WaitGroup) {
-	reqCtx, cancel := context.WithCancel(ctx)
-	p := &pending{cancel: cancel, modern: versionOf(m) != ""}
+	reqCtx, cancel := context.WithCancelCause(ctx)
+	p := &pending{cancel: cancel}
 	key := string(m.ID)
 	r.mu.Lock()
 	_, twice := r.pending[key]
@@ -211,11 +214,11 @@ func (r *relay) begin(ctx context.Context, m wire.Message, work *sync.WaitGroup)
 	r.mu.Unlock()
 	switch {
 	case twice:
-		cancel()
+		cancel(nil)
 		r.refuse(m.ID, wire.CodeInvalidRequest, "a request with this id is already under way: use another id")
 		return
 	case full:
-		cancel()
+		cancel(nil)
 		r.refuse(m.ID, wire.CodeInternal, fmt.Sprintf("%d requests are already under way: wait for some to end", relayAtOnce))
 		return
 	}
@@ -223,7 +226,7 @@ func (r *relay) begin(ctx context.Context, m wire.Message, work *sync.WaitGroup)
 		r.session.begin()
 	}
 	work.Go(func() {
-		defer cancel()
+		defer cancel(nil)
 		raw, err := r.serve(reqCtx, m)
 		r.mu.Lock()
 		delete(r.pending, key)
@@ -270,7 +273,7 @@ func (r *relay) serve(ctx context.Context, m wire.Message) (json.RawMessage, err
 }
 
 // cancel ends a request of the client, here and at the portal.
-func (r *relay) cancel(ctx context.Context, m wire.Message) {
+func (r *relay) cancel(m wire.Message) {
 	o, err := wire.ParseObject(m.Params)
 	if err != nil {
 		return
@@ -284,14 +287,19 @@ func (r *relay) cancel(ctx context.Context, m wire.Message) {
 	if p == nil {
 		return // answered meanwhile
 	}
-	if !p.modern {
-		r.queue(ctx, m)
-	}
-	p.cancel() // closing the request cancels it in both eras
+	p.cancel(&errGivenUp{m}) // closes the request: in both eras, in 2025 not without a word
+}
+
+// tells counts messages of the client on their way that are no requests.
+func (r *relay) tells(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.telling += n
 }
 
 // queue sends a notification after those before it.
 func (r *relay) queue(ctx context.Context, m wire.Message) {
+	r.tells(1)
 	select {
 	case r.notes <- m:
 	case <-ctx.Done():
@@ -305,6 +313,7 @@ func (r *relay) sendNotes(ctx context.Context) {
 			if _, err := r.exchange(ctx, m); err != nil && ctx.Err() == nil {
 				r.log.Warn("a notification of the client did not reach the portal", "method", m.Method, "error", err)
 			}
+			r.tells(-1)
 		case <-ctx.Done():
 			return
 		}
@@ -313,6 +322,7 @@ func (r *relay) sendNotes(ctx context.Context) {
 
 // answer passes the client's answer to a question on.
 func (r *relay) answer(ctx context.Context, m wire.Message) {
+	defer r.tells(-1)
 	if _, err := r.exchange(ctx, m); err != nil && ctx.Err() == nil {
 		r.log.Warn("an answer of the client did not reach the portal", "error", err)
 	}

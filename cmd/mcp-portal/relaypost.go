@@ -99,12 +99,29 @@ func (r *relay) post(ctx context.Context, m wire.Message, version, session strin
 		return answerOf(err)
 	}
 	defer resp.Body.Close()
-	return r.receive(resp, m)
+	return r.receive(ctx, resp, m)
 }
 
 // open sends one message and returns the response if its status is a success.
+// The request of a 2025 message, and the body of its response, outlive ctx for a
+// moment when the client cancels, see keep.
 func (r *relay) open(ctx context.Context, m wire.Message, version, session string) (*http.Response, error) {
+	if wire.Modern(version) || !m.IsRequest() || m.Method == "initialize" {
+		return r.send(ctx, m, version, session, &atomic.Bool{})
+	}
 	var connected atomic.Bool
+	k := r.keep(ctx, version, session, connected.Load)
+	resp, err := r.send(k.ctx, m, version, session, &connected)
+	if err != nil {
+		k.end()
+		return nil, err
+	}
+	k.body(resp)
+	return resp, nil
+}
+
+// send is open for one attempt. connected is set once the message may have left.
+func (r *relay) send(ctx context.Context, m wire.Message, version, session string, connected *atomic.Bool) (*http.Response, error) {
 	trace := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	req, err := http.NewRequestWithContext(trace, http.MethodPost, r.address, bytes.NewReader(m.Bytes()))
 	if err != nil {
@@ -211,7 +228,8 @@ func (r *relay) noEntry(status int, body []byte) string {
 }
 
 // receive reads the answer to one message.
-func (r *relay) receive(resp *http.Response, m wire.Message) (json.RawMessage, error) {
+// What comes before it is the client's, unless it has cancelled.
+func (r *relay) receive(ctx context.Context, resp *http.Response, m wire.Message) (json.RawMessage, error) {
 	if !m.IsRequest() {
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 		return nil, nil
@@ -234,7 +252,7 @@ func (r *relay) receive(resp *http.Response, m wire.Message) (json.RawMessage, e
 		}
 		return body, nil
 	case wire.TypeEventStream:
-		raw, err := r.events(resp.Body, m.ID, nil)
+		raw, err := r.events(resp.Body, m.ID, func(wire.Event, wire.Message) bool { return ctx.Err() == nil })
 		if err != nil {
 			return nil, lost("the answer of the portal at %s broke off (%v)", r.address, err)
 		}

@@ -118,7 +118,7 @@ func (r *relay) hello(ctx context.Context, m wire.Message) (json.RawMessage, err
 		return answerOf(err)
 	}
 	defer resp.Body.Close()
-	raw, err := r.receive(resp, m)
+	raw, err := r.receive(ctx, resp, m)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +307,7 @@ func (r *relay) listenOnce(ctx context.Context, m wire.Message, again bool, ackn
 	}
 	defer resp.Body.Close()
 	if mediaType(resp) != wire.TypeEventStream {
-		return r.receive(resp, m)
+		return r.receive(ctx, resp, m)
 	}
 	raw, err := r.events(resp.Body, m.ID, func(_ wire.Event, msg wire.Message) bool {
 		if msg.Method != "notifications/subscriptions/acknowledged" {
