@@ -13,6 +13,8 @@ import (
 // attend answers a request with the end of the run, or with what it waits for.
 func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessage, *wire.Error) {
 	defer g.runs.detach(x)
+	// What it says was read by the session that began it.
+	defer func() { g.inherit(context.WithoutCancel(ctx), r.grant, x.req.grant) }()
 	asking := map[string]chan struct{}{}
 	for {
 		list, idle, changed := x.waits()

@@ -26,6 +26,7 @@
 //	attend.go     answering with the end of a run, or with what it waits for
 //	resume.go     going on with a paused run
 //	result.go     what goes back of a run
+//	inherit.go    taints that go with what was read to another session
 //	exchange.go   one call and the rounds of questions that its server wants
 //	rounds.go     approved calls whose server asks for more input
 //	parked.go     calls that wait for the retry of a 2026-07-28 client

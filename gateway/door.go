@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,9 +109,13 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 	if _, err := wire.ParseObject(args); err != nil {
 		return nil, &refusal{status: "denied", message: fmt.Sprintf("The arguments of %s must be a JSON object. Nothing was sent. See its parameters with portal_query_tools {\"names\":[%q],\"detail\":\"full\"}.", t.Outward, t.Outward)}
 	}
+	reviewed := args
 	args, err := g.filterArguments(p, t.Server, t.Name, args, ev)
 	if err != nil {
 		return nil, err
+	}
+	if p.step.asReviewed() && !bytes.Equal(args, reviewed) {
+		return nil, &refusal{status: "denied", message: fmt.Sprintf("Refused: a filter would now change the arguments of %s on server %s, which are not those that were reviewed then. Nothing was sent. Make a new plan.", t.Name, t.Server)}
 	}
 	if params, err = g.filterAnswers(p, t.Server, t.Name, params, ev); err != nil {
 		return nil, err
@@ -168,11 +173,11 @@ func (g *Gateway) guarded(ctx context.Context, p *passage, t *registry.Tool, par
 			// Its client would only answer for itself.
 			return nil, &refusal{status: "denied", message: fmt.Sprintf("Refused: %s on server %s needs a person's approval (%s), and a service token is no person. Nothing was sent. Ask the administrator for a guard rule that allows it.", t.Name, t.Server, d.Rule)}
 		}
-		if x.approval, err = g.approved(ctx, p, t, call, d, ev); err != nil {
+		if x.approval, d, err = g.approved(ctx, p, t, call, d, ev); err != nil {
 			return nil, err
 		}
 		x.params = approvedParams(out, taskSupport(t.Raw))
-		return g.release(ctx, p, x, d.Labels, ev)
+		return g.release(ctx, g.afterWait(ctx, p), x, d.Labels, ev)
 	}
 	return nil, refusedBy(d)
 }
@@ -191,73 +196,86 @@ func (p *passage) call(t *registry.Tool, args json.RawMessage) writeguard.Call {
 		Description: t.Description, Annotations: t.Annotations, Arguments: args}
 }
 
+// afterWait is a passage under the configuration of this moment: what comes back
+// is looked at by the filters of now.
+func (g *Gateway) afterWait(ctx context.Context, p *passage) *passage {
+	now := *p
+	now.req = g.presently(ctx, p.req)
+	return &now
+}
+
 // approved gets a person's yes for a call and uses it up; the id is that of the
-// approval. Nothing was sent when it returns an error.
-func (g *Gateway) approved(ctx context.Context, p *passage, t *registry.Tool, call writeguard.Call, d writeguard.Decision, ev *audit.Event) (string, error) {
+// approval, the decision the one of now. Nothing was sent when it returns an
+// error.
+func (g *Gateway) approved(ctx context.Context, p *passage, t *registry.Tool, call writeguard.Call, d writeguard.Decision, ev *audit.Event) (string, writeguard.Decision, error) {
 	if err := g.room(ctx, p, d, call); err != nil {
-		return "", err
+		return "", d, err
 	}
 	switch id, err := g.approvals.UseGrant(ctx, call, d); {
 	case err != nil:
-		return "", fmt.Errorf("%s on server %s (nothing was sent): %w", call.Tool, call.Server, err)
+		return "", d, fmt.Errorf("%s on server %s (nothing was sent): %w", call.Tool, call.Server, err)
 	case id != "":
 		ev.Approval = id
-		return id, g.countedCall(ctx, p, d, call)
+		return id, d, g.countedCall(ctx, p, d, call)
 	}
 	for try := 1; ; try++ {
 		a, err := g.approvals.Request(ctx, call, d)
 		if err != nil {
-			return "", fmt.Errorf("ask for approval of %s on server %s (nothing was sent): %w", call.Tool, call.Server, err)
+			return "", d, fmt.Errorf("ask for approval of %s on server %s (nothing was sent): %w", call.Tool, call.Server, err)
 		}
 		ev.Approval = a.ID
-		a, err = g.obtain(ctx, p, a)
-		if err == nil {
-			if err := g.stillHolds(ctx, p, t, call, a); err != nil {
-				return "", err
+		now := d
+		if a, err = g.obtain(ctx, p, a); err == nil {
+			if now, err = g.stillHolds(ctx, p, t, call, d, a.SameTerms); err != nil {
+				return "", d, err
 			}
-			if err := g.countedCall(ctx, p, d, call); err != nil {
-				return "", err
+			if err = g.countedCall(ctx, p, now, call); err != nil {
+				return "", d, err
 			}
-			err = g.approvals.Consume(ctx, a)
-			if err == nil {
-				return a.ID, nil
+			if err = g.approvals.Consume(ctx, a); err == nil {
+				return a.ID, now, nil
 			}
 		}
 		// An equal call beside this one was faster: this one needs its own yes.
 		if !errors.Is(err, errAskAgain) && !errors.Is(err, writeguard.ErrUnusable) {
-			return "", err
+			return "", d, err
 		}
 		if try == 5 {
-			return "", fmt.Errorf("use approval %s for %s on server %s (nothing was sent): %w", ev.Approval, call.Tool, call.Server, err)
+			return "", d, fmt.Errorf("use approval %s for %s on server %s (nothing was sent): %w", ev.Approval, call.Tool, call.Server, err)
 		}
 	}
 }
 
 // stillHolds judges a call again under the configuration of this moment: the
 // person may have taken their time, and what the administrator has changed
-// meanwhile counts.
-func (g *Gateway) stillHolds(ctx context.Context, p *passage, t *registry.Tool, call writeguard.Call, a *writeguard.Approval) error {
+// meanwhile counts. asked tells whether those whom the rule names now are those
+// who were asked. It returns the decision of now; d is the one of before.
+func (g *Gateway) stillHolds(ctx context.Context, p *passage, t *registry.Tool, call writeguard.Call, d writeguard.Decision, asked func(*writeguard.Terms) bool) (writeguard.Decision, error) {
 	now := g.settings()
 	if now == p.req.set {
-		return nil
+		return d, nil
 	}
 	changed := &refusal{status: "denied", message: fmt.Sprintf("Refused: the administrator changed what %s on server %s is, or who may use it, while the approval was open. Nothing was sent. Look the tool up again.", t.Name, t.Server)}
 	if slices.Contains(config.Diff(p.req.set.cfg, now.cfg).Reconnect, t.Server) {
-		return changed
+		return d, changed
 	}
 	v := g.newView(ctx, now, p.req.who, p.req.grant)
 	present := v.snap.ToolByIdentity(t.Server, t.Name)
 	if present == nil || !v.sees(present) {
-		return changed
+		return d, changed
+	}
+	f := now.policy.Filter(writeguard.Arguments, call.Server, call.Tool, call.Arguments)
+	if !f.Would && (f.Blocked != "" || len(f.Found) > 0) {
+		return d, &refusal{status: "denied", message: fmt.Sprintf("Refused: a filter that the administrator set while the approval of %s on server %s was open looks for something in its arguments. Nothing was sent. Make the call again: the filter says what it finds.", t.Name, t.Server)}
 	}
 	call.Description, call.Annotations = present.Description, present.Annotations
-	switch d := now.policy.Decide(call); {
+	switch d = now.policy.Decide(call); {
 	case d.Action == writeguard.Deny:
-		return refusedBy(d)
-	case d.Action == writeguard.Approve && !a.SameTerms(d.Terms):
-		return &refusal{status: "denied", message: fmt.Sprintf("Refused: the administrator changed who approves %s on server %s while the approval was open. Nothing was sent. Make the same call again to ask those who may.", t.Name, t.Server)}
+		return d, refusedBy(d)
+	case d.Action != writeguard.Allow && !asked(d.Terms):
+		return d, &refusal{status: "denied", message: fmt.Sprintf("Refused: the administrator changed who approves %s on server %s while the approval was open. Nothing was sent. Make the same call again to ask those who may.", t.Name, t.Server)}
 	}
-	return nil
+	return d, nil
 }
 
 // guardedParked goes on with a call that its client was asked about. It was let

@@ -29,6 +29,7 @@ func (g *Gateway) resumeElsewhere(ctx context.Context, r *request, id string) (j
 	result, err := g.passing.on(ctx, "run", id, wire.Encode(carried{User: r.who.ID, Modern: r.modern, Capabilities: r.caps, Params: r.params.Bytes()}), nil)
 	switch {
 	case err == nil:
+		g.inherit(ctx, r.grant, runReads(id))
 		return result, true
 	case ctx.Err() != nil:
 		return toolError("The run was cancelled."), true
@@ -60,6 +61,7 @@ func (g *Gateway) carry(ctx context.Context) {
 			r := *x.request(ctx)
 			r.modern, r.caps, r.params, r.ask = c.Modern, c.Capabilities, params, nil
 			result, e := g.goOn(ctx, &r, x)
+			g.inherit(context.WithoutCancel(ctx), runReads(id), x.req.grant)
 			if e != nil {
 				return toolError(e.Message)
 			}

@@ -243,7 +243,7 @@ func (h *host) Call(ctx context.Context, c codemode.HostCall) (json.RawMessage, 
 func (h *host) tooLarge(ctx context.Context, result json.RawMessage, most int) error {
 	e := &codemode.HostError{Code: "too_large", Message: fmt.Sprintf("The call was made, but its result of %d bytes is more than the %d a script may receive at once. Ask for fewer rows or fields", len(result), most)}
 	if value, ok := codemode.Plain(result); ok {
-		id, err := h.g.kept.put(ctx, h.req.who.ID, value)
+		id, err := h.g.kept.put(ctx, h.req.who.ID, h.g.readBy(ctx, h.req.grant), value)
 		if err == nil {
 			e.Message += fmt.Sprintf(", or read it in parts within %d minutes: await codemode.result(%q, {path: \"a.b\", from: 0, to: 100}).", int(valueKeptFor.Minutes()), id)
 			return e
@@ -321,7 +321,9 @@ func (h *host) Query(ctx context.Context, name string, args json.RawMessage) (js
 	case "request":
 		return h.request(list)
 	case "result":
-		return h.g.kept.read(ctx, r.who.ID, list)
+		value, reads, err := h.g.kept.read(ctx, r.who.ID, list)
+		h.g.taints.Add(ctx, r.grant, reads)
+		return value, err
 	case "servers":
 		type row struct {
 			ID          string `json:"id"`

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,6 +18,7 @@ import (
 	"github.com/mcp-portal/mcp-portal/codemode"
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/wire"
+	"github.com/mcp-portal/mcp-portal/writeguard"
 )
 
 // Bounds of what is kept for a user. The oldest goes first.
@@ -51,13 +53,14 @@ func userKey(user string) string {
 
 func keptKey(user, id string) string { return "kept:" + userKey(user) + ":" + id }
 
-// put keeps a JSON value and returns its id.
-func (k *kept) put(ctx context.Context, user string, value json.RawMessage) (string, error) {
+// put keeps a JSON value and returns its id. reads are the taints of who has it:
+// they come along to who reads it.
+func (k *kept) put(ctx context.Context, user string, reads writeguard.Labels, value json.RawMessage) (string, error) {
 	if len(value) > keptMost {
 		return "", fmt.Errorf("it has %d bytes, at most %d are kept", len(value), keptMost)
 	}
 	id := keptPrefix + randomID()
-	if err := k.store.Set(ctx, keptKey(user, id), value, valueKeptFor); err != nil {
+	if err := k.store.Set(ctx, keptKey(user, id), append(fmt.Appendf(nil, "%d ", reads), value...), valueKeptFor); err != nil {
 		return "", err
 	}
 	if err := k.list(ctx, user, keptEntry{ID: id, Bytes: len(value), Until: k.now().Add(valueKeptFor)}); err != nil {
@@ -122,8 +125,9 @@ func (k *kept) list(ctx context.Context, user string, e keptEntry) error {
 	return errors.New("too many answers at once")
 }
 
-// read answers codemode.result(id, {path, from, to}).
-func (k *kept) read(ctx context.Context, user string, args []json.RawMessage) (json.RawMessage, error) {
+// read answers codemode.result(id, {path, from, to}). reads are the taints that
+// come with it.
+func (k *kept) read(ctx context.Context, user string, args []json.RawMessage) (value json.RawMessage, reads writeguard.Labels, err error) {
 	var id string
 	var opt struct {
 		Path string `json:"path"`
@@ -134,30 +138,36 @@ func (k *kept) read(ctx context.Context, user string, args []json.RawMessage) (j
 		return &codemode.HostError{Code: "invalid_arguments", Message: fmt.Sprintf(format, a...)}
 	}
 	if len(args) == 0 || json.Unmarshal(args[0], &id) != nil || !strings.HasPrefix(id, keptPrefix) {
-		return nil, bad(`codemode.result takes the id that an answer named, such as "res_…".`)
+		return nil, 0, bad(`codemode.result takes the id that an answer named, such as "res_…".`)
 	}
 	if len(args) > 1 {
 		d := json.NewDecoder(bytes.NewReader(args[1]))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&opt); err != nil {
-			return nil, bad(`codemode.result takes {path: "a.b", from: 0, to: 100} as its options: %v.`, err)
+			return nil, 0, bad(`codemode.result takes {path: "a.b", from: 0, to: 100} as its options: %v.`, err)
 		}
 	}
-	value, ok, err := k.store.Get(ctx, keptKey(user, id))
+	raw, ok, err := k.store.Get(ctx, keptKey(user, id))
 	if err != nil {
-		return nil, &codemode.HostError{Code: "unavailable", Message: "The kept value cannot be read, the store cannot be reached: try this call again in a moment."}
+		return nil, 0, &codemode.HostError{Code: "unavailable", Message: "The kept value cannot be read, the store cannot be reached: try this call again in a moment."}
 	}
 	if !ok {
-		return nil, &codemode.HostError{Code: "gone", Message: fmt.Sprintf("There is no kept value %q of yours: values are kept for %d minutes, and only the latest %d. Get the data again by reading calls.", bounded(id, 60), int(valueKeptFor.Minutes()), keptEntries)}
+		return nil, 0, &codemode.HostError{Code: "gone", Message: fmt.Sprintf("There is no kept value %q of yours: values are kept for %d minutes, and only the latest %d. Get the data again by reading calls.", bounded(id, 60), int(valueKeptFor.Minutes()), keptEntries)}
 	}
+	digits, value, _ := bytes.Cut(raw, []byte(" "))
+	n, err := strconv.ParseUint(string(digits), 10, 8)
+	if err != nil {
+		return nil, 0, &codemode.HostError{Code: "gone", Message: fmt.Sprintf("The kept value %q cannot be read any more: get the data again by reading calls.", bounded(id, 60))}
+	}
+	reads = writeguard.Labels(n)
 	if opt.Path == "" && opt.From == nil && opt.To == nil {
-		return value, nil
+		return value, reads, nil
 	}
 	part, err := partOf(value, opt.Path, opt.From, opt.To)
 	if err != nil {
-		return nil, bad("codemode.result(%q): %v.", id, err)
+		return nil, 0, bad("codemode.result(%q): %v.", id, err)
 	}
-	return part, nil
+	return part, reads, nil
 }
 
 // partOf is what stands at a path of a value, and of a list or text the part

@@ -25,13 +25,13 @@ func readKept(k *kept, user string, args ...string) (string, error) {
 	for _, a := range args {
 		raw = append(raw, json.RawMessage(a))
 	}
-	v, err := k.read(context.Background(), user, raw)
+	v, _, err := k.read(context.Background(), user, raw)
 	return string(v), err
 }
 
 func TestKeptValuesAreReadInParts(t *testing.T) {
 	k := newKept(t)
-	id, err := k.put(context.Background(), "ann", json.RawMessage(`{"rows":[{"n":1},{"n":2},{"n":3}],"text":"äbcdé","big":9007199254740993,"a.b":1,"empty":[]}`))
+	id, err := k.put(context.Background(), "ann", 0, json.RawMessage(`{"rows":[{"n":1},{"n":2},{"n":3}],"text":"äbcdé","big":9007199254740993,"a.b":1,"empty":[]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestKeptValuesAreReadInParts(t *testing.T) {
 // What is kept is its user's alone, bounded, and gone after its time.
 func TestKeptValuesArePrivateAndBounded(t *testing.T) {
 	k, ctx := newKept(t), context.Background()
-	first, err := k.put(ctx, "ann", json.RawMessage(`"secret"`))
+	first, err := k.put(ctx, "ann", 0, json.RawMessage(`"secret"`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestKeptValuesArePrivateAndBounded(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range keptEntries + 3 {
 		wg.Go(func() {
-			if _, err := k.put(ctx, "ann", json.RawMessage(fmt.Sprint(i))); err != nil {
+			if _, err := k.put(ctx, "ann", 0, json.RawMessage(fmt.Sprint(i))); err != nil {
 				t.Errorf("put %d: %v", i, err)
 			}
 		})
@@ -107,7 +107,7 @@ func TestKeptValuesArePrivateAndBounded(t *testing.T) {
 	}
 	big := json.RawMessage(`"` + strings.Repeat("x", keptMost-2) + `"`)
 	for range 4 {
-		if _, err := k.put(ctx, "ann", big); err != nil {
+		if _, err := k.put(ctx, "ann", 0, big); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,14 +115,14 @@ func TestKeptValuesArePrivateAndBounded(t *testing.T) {
 	if len(keys) != keptOfUser/keptMost {
 		t.Errorf("%d values of %d bytes kept, at most %d in all", len(keys), keptMost, keptOfUser)
 	}
-	if _, err := k.put(ctx, "ann", append(big[:1:1], big...)); err == nil {
+	if _, err := k.put(ctx, "ann", 0, append(big[:1:1], big...)); err == nil {
 		t.Error("a value beyond the bound is kept")
 	}
 	// What has expired does not count.
 	now := time.Now().Add(valueKeptFor + time.Minute)
 	k.now = func() time.Time { return now }
 	for range 3 {
-		if _, err := k.put(ctx, "ann", json.RawMessage(`1`)); err != nil {
+		if _, err := k.put(ctx, "ann", 0, json.RawMessage(`1`)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -81,11 +81,17 @@ func (s *appliedStep) number() int {
 	return s.i + 1
 }
 
+// asReviewed reports whether the step is to be sent with exactly the arguments
+// that a person read: all but those that take something from earlier answers.
+func (s *appliedStep) asReviewed() bool {
+	return s != nil && !s.undo && len(s.plan.Steps[s.i].Refs) == 0
+}
+
 // covers says why the decision on a step does not let it through any more.
 func (s *appliedStep) covers(p *passage, d writeguard.Decision) error {
 	step := s.plan.Steps[s.i]
 	if s.undo {
-		if d.Action == writeguard.Approve && d.AskOthers() || !s.plan.MayDecide(p.req.who, s.i) {
+		if !d.Terms.Answerable(s.plan.User, p.req.who) || !s.plan.MayDecide(p.req.who, s.i) {
 			return &refusal{status: "denied", message: "Refused: others than the user decide on this. Nothing was sent."}
 		}
 		return nil
@@ -143,6 +149,9 @@ func (g *Gateway) applyPlan(ctx context.Context, r *request, id string) (json.Ra
 		return toolError(fmt.Sprintf("There is no plan %q. Plans are kept for a day; check what has been done before you run code again.", bounded(id, 60))), nil
 	default:
 		return toolError("The plan could not be read, and nothing was sent: " + err.Error() + ". Try again shortly."), nil
+	}
+	if plan.Run != "" {
+		g.inherit(ctx, r.grant, runReads(plan.Run))
 	}
 	switch st := progress.State(g.now()); st {
 	case writeguard.PlanOpen:

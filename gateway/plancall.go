@@ -36,6 +36,7 @@ func (g *Gateway) planCall(ctx context.Context, p *passage, t *registry.Tool, ca
 	}
 	ev.Plan, ev.Step = plan.ID, 1
 	if progress.State(g.now()) == writeguard.PlanOpen {
+		// A person may take minutes: what counts then is judged below.
 		again, decided, err := g.askPlan(ctx, p.req, p.ask, plan)
 		switch {
 		case err != nil:
@@ -57,6 +58,9 @@ func (g *Gateway) planCall(ctx context.Context, p *passage, t *registry.Tool, ca
 		return nil, &refusal{status: "pending", message: fmt.Sprintf("Planned: %s on server %s is %s and was not run. %s The plan can be decided until %s.",
 			call.Tool, call.Server, describeClass(d.Class), g.planNext(plan, p.req.mode), progress.Expires.UTC().Format("15:04 MST"))}
 	}
+	if d, err = g.stillHolds(ctx, p, t, call, d, func(now *writeguard.Terms) bool { return plan.SameTerms(0, now) }); err != nil {
+		return nil, err
+	}
 	attempt := randomID()
 	if _, err := g.plans.Change(ctx, plan.ID, func(_ *writeguard.Plan, now *writeguard.Progress) error {
 		if st := now.State(g.now()); st != writeguard.PlanReady {
@@ -73,7 +77,7 @@ func (g *Gateway) planCall(ctx context.Context, p *passage, t *registry.Tool, ca
 	x.params = approvedParams(x.params, taskSupport(t.Raw))
 	var result json.RawMessage
 	if err = g.countedCall(ctx, p, d, call); err == nil {
-		result, err = g.release(ctx, &q, x, d.Labels, ev)
+		result, err = g.release(ctx, g.afterWait(ctx, &q), x, d.Labels, ev)
 	}
 	state, why := stepOutcome(ctx, g, result, err)
 	if err == nil {
@@ -140,6 +144,7 @@ func (g *Gateway) afterCall(ctx context.Context, r *request, plan *writeguard.Pl
 	case writeguard.StepDone, writeguard.StepFailed:
 		answer, err := g.plans.Answer(ctx, plan.ID, 0)
 		if err == nil {
+			g.readStep(ctx, r, step)
 			if r.whole() {
 				return answer
 			}

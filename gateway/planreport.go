@@ -32,7 +32,7 @@ func (g *Gateway) planOpen(ctx context.Context, r *request, plan *writeguard.Pla
 	case again != nil:
 		return again, nil
 	case decided:
-		return g.applyPlan(ctx, r, plan.ID)
+		return g.applyPlan(ctx, g.presently(ctx, r), plan.ID)
 	}
 	return g.planResult(r, plan, progress), nil
 }
@@ -274,6 +274,7 @@ func (g *Gateway) goOnAfterPlan(ctx context.Context, r *request, plan *writeguar
 	case !won:
 		return nil, errors.New("another request is already continuing the code of this plan: wait for its answer")
 	}
+	g.inherit(ctx, r.grant, runReads(id))
 	x := g.runs.again(id, r, rec, head, mine, events)
 	g.runs.begin(x, &codemode.Recording{Version: head.Version, Seed: head.Seed, Start: head.Start, Events: events, Loose: loose})
 	return x, nil

@@ -115,6 +115,7 @@ func (g *Gateway) keepRecord(ctx context.Context, x *run, ended string, held boo
 		return errElsewhere
 	}
 	if ended == "" {
+		g.inherit(ctx, runReads(x.id), x.req.grant)
 		if err := g.keepEvents(ctx, x); err != nil {
 			return err
 		}
@@ -280,6 +281,7 @@ func (g *Gateway) revive(ctx context.Context, r *request, id string) (*run, erro
 	case !won:
 		return nil, errors.New("another request is already continuing this run: wait for its answer")
 	}
+	g.inherit(ctx, r.grant, runReads(id))
 	x := g.runs.again(id, r, rec, head, mine, events)
 	x.answeredAlready(ctx, r)
 	g.log.Info("a paused run goes on from its recording", "run", id, "life", rec.Life, "events", len(events))

@@ -97,7 +97,7 @@ func (g *Gateway) shaped(ctx context.Context, r *request, value json.RawMessage,
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	id, err := g.kept.put(ctx, r.who.ID, value)
+	id, err := g.kept.put(ctx, r.who.ID, g.readBy(ctx, r.grant), value)
 	if err != nil {
 		g.log.Warn("the whole value of an answer could not be kept", "error", err)
 		s.note += " The rest could not be kept (" + keptProblem(err) + "): return less next time, filter, count or summarise in the code."

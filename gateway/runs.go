@@ -312,14 +312,23 @@ func (x *run) request(ctx context.Context) *request {
 	x.mu.Lock()
 	waited := x.waited
 	x.mu.Unlock()
-	set := x.g.settings()
-	if !waited || set == x.req.set {
+	if !waited {
 		return x.req
 	}
-	r := *x.req
-	r.set = set
-	r.view = x.g.newView(ctx, set, r.who, r.grant)
-	return &r
+	return x.g.presently(ctx, x.req)
+}
+
+// presently is a request under the configuration of this moment, after a person
+// has been waited for.
+func (g *Gateway) presently(ctx context.Context, r *request) *request {
+	set := g.settings()
+	if set == r.set {
+		return r
+	}
+	now := *r
+	now.set = set
+	now.view = g.newView(ctx, set, r.who, r.grant)
+	return &now
 }
 
 // forget drops a run that has ended and was answered for. One that was paused

@@ -301,6 +301,14 @@ func (a *Approval) SameTerms(t *Terms) bool {
 	return reflect.DeepEqual(a.Approvers, now.Approvers) && a.From == now.From
 }
 
+// Answerable reports whether a person may answer, on the page, for a call of
+// that user under these terms.
+func (t *Terms) Answerable(user string, who *auth.Principal) bool {
+	a := &Approval{User: user, State: Pending}
+	a.setTerms(t)
+	return a.takes(Answer{By: who, Via: ViaWeb}) == nil
+}
+
 // claim writes the record first and then makes the call's key point at it, so
 // that the key never points at something that will still come. It reports
 // whether this record is the one.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/wire"
 )
 
@@ -22,6 +23,19 @@ type granted struct {
 	Approval string `json:"approval"`
 	Rule     string `json:"rule"` // under which it was given
 	Left     int    `json:"left"`
+	Given    int    `json:"given"` // calls that it was for, the first included
+
+	// Whom the rule named then, and where they answer.
+	Approvers *config.Approvers `json:"approvers,omitempty"`
+	From      string            `json:"from,omitempty"`
+}
+
+// holds reports whether a grant still counts under the terms of the rule that
+// decides now: it was given by those whom the rule names, and the rule allows
+// one more.
+func (g *granted) holds(d Decision, run string) bool {
+	was := &Approval{Run: run, Approvers: g.Approvers, From: g.From}
+	return g.Left > 0 && g.Rule == d.Rule && was.SameTerms(d.Terms) && g.Given-g.Left < d.Terms.Grant
 }
 
 func grantKey(user, run, server, tool string) string {
@@ -56,7 +70,7 @@ func (a *Approvals) grant(ctx context.Context, ap *Approval, by Answer) error {
 	if left == 0 {
 		return nil
 	}
-	return a.store.Set(ctx, grantKey(ap.User, ap.Run, ap.Server, ap.Tool), wire.Encode(granted{ap.ID, ap.Rule, left}), grantFor)
+	return a.store.Set(ctx, grantKey(ap.User, ap.Run, ap.Server, ap.Tool), wire.Encode(granted{ap.ID, ap.Rule, left, ap.Granted, ap.Approvers, ap.From}), grantFor)
 }
 
 // UseGrant takes one call from what a person released for this tool in this
@@ -81,7 +95,7 @@ func (a *Approvals) UseGrant(ctx context.Context, c Call, d Decision) (string, e
 			return "", fmt.Errorf("look up what was granted to the run: %w", err)
 		}
 		var g granted
-		if !held || json.Unmarshal(raw, &g) != nil || g.Left < 1 || g.Rule != d.Rule {
+		if !held || json.Unmarshal(raw, &g) != nil || !g.holds(d, c.Run) {
 			return "", nil
 		}
 		g.Left--
