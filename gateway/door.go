@@ -444,6 +444,10 @@ func (g *Gateway) auditError(err error) string {
 	}
 	var ref *refusal
 	var call *upstreams.CallError
+	var need *needInput
+	var input *inputNeeded
+	var plan *needPlan
+	var kept *collected
 	if e, ok := wire.AsError(err); ok {
 		return fmt.Sprintf("JSON-RPC error %d", e.Code)
 	}
@@ -456,6 +460,8 @@ func (g *Gateway) auditError(err error) string {
 			s += fmt.Sprintf(", HTTP %d", call.Problem.HTTPStatus)
 		}
 		return s
+	case errors.As(err, &need), errors.As(err, &input), errors.As(err, &plan), errors.As(err, &kept):
+		return err.Error() // of the portal's own words
 	}
 	return "failed inside the portal"
 }

@@ -267,10 +267,13 @@ func (pk *parking) park(ctx context.Context, k *parkedCall, x crossing, patience
 	var requests wire.Object
 	k.mu.Lock()
 	for _, q := range k.open {
-		o := wire.Object{{Key: "method", Value: wire.Quote(q.method)}}
-		if q.params != nil {
-			o = append(o, wire.Field{Key: "params", Value: q.params})
+		params := q.params
+		if params == nil {
+			// Servers ask for roots without any; clients of this era, the Go
+			// SDK's among them, take that for a broken message.
+			params = json.RawMessage(`{}`)
 		}
+		o := wire.Object{{Key: "method", Value: wire.Quote(q.method)}, {Key: "params", Value: params}}
 		requests = append(requests, wire.Field{Key: q.key, Value: o.Bytes()})
 	}
 	k.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/mcp-portal/mcp-portal/store/storetest"
 	"github.com/mcp-portal/mcp-portal/upstreams/upstreamtest"
 	"github.com/mcp-portal/mcp-portal/wire"
@@ -435,5 +437,36 @@ func TestRoundsOfLegacyServers(t *testing.T) {
 	last := ann.call("s_look", `{"id":"1"}`, second.retry(accept("two")), nil)
 	if got := last.text(); !strings.Contains(got, `"requestState":"second"`) || !strings.Contains(got, `"v":"two"`) {
 		t.Errorf("the end: %s", last.Raw)
+	}
+}
+
+// A server may ask for roots without params; the Go SDK does not read a
+// question that has none, and then the whole call failed.
+func TestQuestionWithoutParams(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, func(c *upstreamtest.Call) bool {
+		if c.Method != "tools/call" {
+			return false
+		}
+		m, err := c.Ask("roots/list", "", false)
+		if err != nil {
+			c.Text(err.Error())
+			return true
+		}
+		c.Text("roots " + string(m.Result))
+		return true
+	})
+	p := start(t, trusted(v), nil)
+	ann := p.client(modern, "", allCaps, nil)
+	first := ann.call("s_look", `{"id":"1"}`, "", nil)
+	var sdk struct{ Result mcp.CallToolResult }
+	if err := json.Unmarshal([]byte(first.Raw), &sdk); err != nil || len(sdk.Result.InputRequests) != 1 {
+		t.Fatalf("the SDK reads %d questions, error %v, in %s", len(sdk.Result.InputRequests), err, first.Raw)
+	}
+	if last := ann.call("s_look", `{"id":"1"}`, first.retry(everything["roots/list"]), nil); !strings.Contains(last.text(), "file:///root") {
+		t.Errorf("the end: %s", last.Raw)
+	}
+	lines, _ := p.auditLines(func(l []map[string]any) bool { return len(l) >= 2 })
+	if lines[0]["status"] != "pending" || lines[0]["error"] != "the server waits for the client's answers" {
+		t.Errorf("the audit says %v, %v", lines[0]["status"], lines[0]["error"])
 	}
 }

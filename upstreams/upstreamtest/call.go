@@ -153,10 +153,14 @@ func (c *Call) Token() json.RawMessage {
 }
 
 // Ask puts a question to the client on the call's own stream and waits for the
-// answer; on the session's standalone stream when standalone is set.
+// answer; on the session's standalone stream when standalone is set. It has no
+// params when they are empty.
 func (c *Call) Ask(method, params string, standalone bool) (wire.Message, error) {
 	id, ch := c.s.question()
-	msg := `{"jsonrpc":"2.0","id":` + string(wire.Quote(id)) + `,"method":"` + method + `","params":` + params + `}`
+	if params != "" {
+		params = `,"params":` + params
+	}
+	msg := `{"jsonrpc":"2.0","id":` + string(wire.Quote(id)) + `,"method":"` + method + `"` + params + `}`
 	if standalone {
 		c.s.push(c.Session, msg)
 	} else {
