@@ -47,7 +47,7 @@ type Auth struct {
 	Scopes        []string          `yaml:"scopes"`           // asked for at browser sign-in; default openid profile email
 	LoginParams   map[string]string `yaml:"login_parameters"` // further parameters of the sign-in at the IdP, such as access_type: offline
 	GroupsClaim   string            `yaml:"groups_claim"`     // dotted path, default "groups"
-	ClockSkew     time.Duration     `yaml:"clock_skew"`       // default 30s
+	ClockSkew     time.Duration     `yaml:"clock_skew"`       // how far clocks may differ where tokens begin and end, default 30s
 	SessionMaxAge time.Duration     `yaml:"session_max_age"`  // browser session lifetime, default 12h
 	AllowGroups   []string          `yaml:"allow_groups"`     // if set, only members may use the portal at all
 	Admins        []string          `yaml:"admins"`           // groups whose members see every server's status
@@ -148,7 +148,7 @@ type Server struct {
 	Dir      string            `yaml:"dir"`      // working directory
 	Sessions string            `yaml:"sessions"` // "session" (default): an upstream session for each session of each user; "user": one for all sessions of a user; "shared": one for all
 
-	ConnectTimeout time.Duration `yaml:"connect_timeout"` // default limits.connect_timeout
+	ConnectTimeout time.Duration `yaml:"connect_timeout"` // how long connecting may take, default limits.connect_timeout
 	CallTimeout    time.Duration `yaml:"call_timeout"`    // idle deadline of a call, default limits.call_timeout
 	CallCeiling    time.Duration `yaml:"call_ceiling"`    // longest time of a call, default limits.call_ceiling
 
@@ -321,10 +321,10 @@ type Code struct {
 	MaxWorkers    int           `yaml:"max_workers"`     // live sandbox processes, default 8
 	Reuse         string        `yaml:"reuse"`           // "same-user" (default), "never"
 	Require       []string      `yaml:"require"`         // layers of the sandbox without which no code is run: "seccomp", "landlock", "rlimits", …
-	WallTime      time.Duration `yaml:"wall_time"`       // default 30s; time waiting for a person does not count
-	CPUTime       time.Duration `yaml:"cpu_time"`        // default 5s
-	MemoryMB      int           `yaml:"memory_mb"`       // default 192
-	MaxCalls      int           `yaml:"max_calls"`       // default 200
+	WallTime      time.Duration `yaml:"wall_time"`       // how long a run may take, default 30s; time waiting for a person does not count
+	CPUTime       time.Duration `yaml:"cpu_time"`        // processor time of a run, default 5s
+	MemoryMB      int           `yaml:"memory_mb"`       // memory of a run in MB, default 192
+	MaxCalls      int           `yaml:"max_calls"`       // calls of tools in one run, default 200
 	Parallel      int           `yaml:"parallel"`        // calls at once, default 8
 	MaxSource     int           `yaml:"max_source"`      // bytes, default 131072
 	MaxCallResult int           `yaml:"max_call_result"` // bytes of one tool result into a script, default 4194304
@@ -342,23 +342,23 @@ type Code struct {
 
 // Catalog configures names and refreshing of what upstreams offer.
 type Catalog struct {
-	Poll    time.Duration `yaml:"poll"`     // backstop refresh, default 5m
+	Poll    time.Duration `yaml:"poll"`     // how often servers are asked for their lists even if they report no change, default 5m
 	NameMax int           `yaml:"name_max"` // length limit of outward names, 40 to 64, default 64
 	Pin     string        `yaml:"pin"`      // when a server changes the definition of a tool: "off"; "warn" (default), say so; "review", hold the tool back until an admin releases it
 }
 
 // Limits are ceilings of the relay.
 type Limits struct {
-	ConnectTimeout time.Duration `yaml:"connect_timeout"` // default 20s
-	CallTimeout    time.Duration `yaml:"call_timeout"`    // idle deadline, reset by progress, default 60s
-	CallCeiling    time.Duration `yaml:"call_ceiling"`    // hard, default 15m
+	ConnectTimeout time.Duration `yaml:"connect_timeout"` // how long connecting to a server may take, default 20s
+	CallTimeout    time.Duration `yaml:"call_timeout"`    // how long a call may go without a sign of life of its server, such as progress; default 60s
+	CallCeiling    time.Duration `yaml:"call_ceiling"`    // how long a call may take however lively, default 15m
 	Stall          time.Duration `yaml:"stall"`           // how long a client may take nothing of what it is sent, default 2m
 	Body           int64         `yaml:"body"`            // bytes of one request from a client, default 4194304
 	Message        int64         `yaml:"message"`         // bytes of one message from an upstream, default 33554432
 	CallsPerUser   int           `yaml:"calls_per_user"`  // requests of one user under way at once, default 64
 	Sessions       int           `yaml:"sessions"`        // 2025 sessions per user, default 100
-	SessionIdle    time.Duration `yaml:"session_idle"`    // default 24h
-	Drain          time.Duration `yaml:"drain"`           // at shutdown, default 10s
+	SessionIdle    time.Duration `yaml:"session_idle"`    // how long a 2025 session lives without a request, default 24h
+	Drain          time.Duration `yaml:"drain"`           // how long calls under way may take at shutdown, default 10s
 }
 
 // Log configures the program's own log on standard error.

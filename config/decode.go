@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,6 +25,7 @@ type decoder struct {
 	anchors map[string]ast.Node
 	aliases int               // followed so far
 	sources map[string]Secret // files read, with the fingerprint of their content; "" for unreadable
+	plain   map[string]place  // secrets that stand in the file itself, by path
 }
 
 // maxAliases bounds how often aliases may be used, so that a small file cannot
@@ -34,7 +36,7 @@ func newDecoder(file string, env func(string) (string, bool)) *decoder {
 	return &decoder{
 		file: file, env: env, limits: limits(),
 		keys: map[string]position{}, values: map[string]position{},
-		broken: map[string]bool{}, written: map[string]string{}, anchors: map[string]ast.Node{}, sources: map[string]Secret{},
+		broken: map[string]bool{}, written: map[string]string{}, anchors: map[string]ast.Node{}, sources: map[string]Secret{}, plain: map[string]place{},
 	}
 }
 
@@ -172,6 +174,10 @@ func (d *decoder) pairs(n ast.Node, p place, start position) ([]pair, bool) {
 		if p.path == "" {
 			what = "portal.yaml must be a map of keys"
 		}
+		if b, ok := n.(*ast.BoolNode); ok && p.generic == "servers.*.tools.*" {
+			d.fail(start, p.path, "%s, not %s; write {enabled: %v}", what, kindOf(n), b.Value)
+			return nil, false
+		}
 		d.fail(start, p.path, "%s, not %s; write the keys on indented lines below", what, kindOf(n))
 		return nil, false
 	}
@@ -256,6 +262,7 @@ var clientKeys = map[string]struct{ key, hint string }{
 	"disabled":   {"enabled", `write enabled: false`},
 	"cwd":        {"dir", `here it is called "dir"`},
 	"timeout":    {"call_timeout", `there are connect_timeout and call_timeout`},
+	"token":      {"hash", `only the hash of the token belongs here; make both with: mcp-portal token <id>`},
 }
 
 func (d *decoder) whereElse(name string, p place, names []string) string {
@@ -294,6 +301,9 @@ func (d *decoder) table(n ast.Node, v reflect.Value, p place, start position) {
 	v.Set(m)
 }
 
+// plainWord is text that needs no quotes in a list.
+var plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]{0,60}$`)
+
 // sequence fills a list. A null list is an error and not an empty one: in
 // lists of groups, empty means everyone.
 func (d *decoder) sequence(n ast.Node, v reflect.Value, p place, start position) {
@@ -307,7 +317,14 @@ func (d *decoder) sequence(n ast.Node, v reflect.Value, p place, start position)
 			d.fail(start, p.path, "no value for a list; write the items as \"- %s\" lines below, [] for an empty list, or remove the key", item)
 			return
 		}
-		d.fail(start, p.path, "must be a list, not %s; write each item on its own line as \"- %s\"", kindOf(n), item)
+		fix := fmt.Sprintf("write each item on its own line as \"- %s\"", item)
+		switch s, text := n.(*ast.StringNode); {
+		case p.generic == "servers.*.command":
+			fix = "write the program and each of its arguments as an item: [npx, -y, some-package]"
+		case text && v.Type().Elem() != secretType && plainWord.MatchString(s.Value):
+			fix = fmt.Sprintf("write [%s]", s.Value)
+		}
+		d.fail(start, p.path, "must be a list, not %s; %s", kindOf(n), fix)
 		return
 	}
 	out := reflect.MakeSlice(v.Type(), 0, len(seq.Values))

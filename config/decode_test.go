@@ -290,7 +290,7 @@ func TestWarnings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Parse("portal.yaml", append(text, []byte("servers: {a: {url: 'http://a.example.com', bearer: planted-secret}}\nguard: {rules: [{action: allow}, {action: deny}]}\n")...), noEnv)
+	c, err := Parse("portal.yaml", append(text, []byte("servers: {a: {url: 'http://a.example.com', bearer: '${TOKEN}'}}\nguard: {rules: [{action: allow}, {action: deny}]}\n")...), func(string) (string, bool) { return "planted-secret", true })
 	if err != nil {
 		t.Fatal(err)
 	}

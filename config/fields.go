@@ -118,8 +118,8 @@ func typeName(t reflect.Type) string {
 }
 
 func plural(s string) string {
-	if s == "text" {
-		return "texts"
+	if first, of, ok := strings.Cut(s, " of "); ok {
+		return plural(first) + " of " + of // lists of texts
 	}
 	return s + "s"
 }

@@ -110,6 +110,9 @@ func (d *decoder) secret(n ast.Node, v reflect.Value, p place, start position, t
 		d.fail(start, p.path, "must be text, not %s; put the value in quotes", kindOf(n))
 		return
 	}
+	if text == written && !strings.HasPrefix(written, "file:") && !strings.HasPrefix(written, "exec:") {
+		d.plain[p.path] = p
+	}
 	if strings.HasPrefix(written, "file:") {
 		name := strings.TrimPrefix(text, "file:")
 		content, sum, err := readSecretFile(name)
@@ -144,6 +147,13 @@ func (d *decoder) secret(n ast.Node, v reflect.Value, p place, start position, t
 	v.SetString(text)
 }
 
+// elsewhereSaid are words for values as other programs, or their users, say
+// them.
+var elsewhereSaid = map[string]string{
+	"http": "streamable-http", "streamable": "streamable-http", "streamablehttp": "streamable-http", "streamableHttp": "streamable-http",
+	"ask": "approve", "block": "deny", "reject": "deny", "permit": "allow", "delete": "destructive",
+}
+
 func (d *decoder) string(v reflect.Value, p place, start position, text, shown string) {
 	base := strings.TrimSuffix(p.generic, "[]")
 	lim, own := d.limits[p.generic]
@@ -163,7 +173,11 @@ func (d *decoder) string(v reflect.Value, p place, start position, text, shown s
 		return
 	case lim.enum != nil && !contains(lim.enum, text):
 		hint := ""
-		if near := nearest(text, lim.enum); near != "" {
+		near := nearest(text, lim.enum)
+		if meant := elsewhereSaid[text]; contains(lim.enum, meant) {
+			near = meant
+		}
+		if near != "" {
 			hint = `did you mean "` + near + `"? `
 		}
 		d.fail(start, p.path, "%s is not a valid value; %suse %s", shown, hint, choice(lim.enum))

@@ -5,10 +5,12 @@ import (
 	"strings"
 )
 
-// nearest returns the candidate that a mistyped word most likely meant, or ""
+func nearest(word string, candidates []string) string { return Nearest(word, candidates) }
+
+// Nearest returns the candidate that a mistyped word most likely meant, or ""
 // when none is close. Letter case, "-" and "_" do not count as differences,
 // so clientId finds client_id.
-func nearest(word string, candidates []string) string {
+func Nearest(word string, candidates []string) string {
 	w := fold(word)
 	if w == "" || len(w) > 64 {
 		return ""

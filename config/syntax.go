@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -54,6 +55,9 @@ func syntax(path string, data []byte) (ast.Node, Errors) {
 		if line := lines[at.line-1]; strings.Contains(line, "${") && strings.ContainsAny(line, "[{") {
 			hint = `inside [ ] and { } put quotes around a value with a variable: "${NAME}"`
 		}
+		if open := openQuote(lines[:at.line-1]); open.line > 0 {
+			return fail(open, "the quote that opens here is not closed on this line; close it, or write the value without quotes")
+		}
 		return fail(at, "not valid YAML: %s; %s", message, hint)
 	}
 	if tabs := tabLines(lines, structuralLines(text)); len(tabs) > 0 {
@@ -72,6 +76,21 @@ func syntax(path string, data []byte) (ast.Node, Errors) {
 		return fail(at(docs[1].Body), "a second document starts here; portal.yaml is one document, remove the --- line")
 	}
 	return docs[0].Body, nil
+}
+
+// unclosed is a value that begins with a quote and goes on to the end of its
+// line without another.
+var unclosed = regexp.MustCompile(`^\s*(?:- +)?(?:[\w.-]+: +)?(?:"[^"]*|'[^']*)$`)
+
+// openQuote finds the first of the lines on which a quote stays open. A parser
+// complains only where the next quote closes it, many lines below.
+func openQuote(lines []string) position {
+	for i, line := range lines {
+		if unclosed.MatchString(line) && !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			return position{i + 1, utf8.RuneCountInString(line[:strings.IndexAny(line, `"'`)]) + 1}
+		}
+	}
+	return position{}
 }
 
 // parseTree parses without ever bringing the process down: nesting is bounded

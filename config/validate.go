@@ -31,6 +31,7 @@ func (v *validator) run() {
 	v.store()
 	v.code()
 	v.ceilings()
+	v.plainSecrets()
 }
 
 // has reports whether the file gives the key.
@@ -202,6 +203,8 @@ func (v *validator) auth() {
 		v.report("auth.issuer", "is required; write the issuer URL of your identity provider, or auth.mode: none to develop on this machine")
 	} else if u := v.webURL("auth.issuer", a.Issuer); u != nil && u.RawQuery != "" {
 		v.report("auth.issuer", "has a query; write the issuer exactly as its tokens say it")
+	} else if before, _, wellKnown := strings.Cut(a.Issuer, "/.well-known/"); wellKnown {
+		v.report("auth.issuer", "is the address of its metadata; write the issuer, which is %s", before)
 	}
 	if v.c.URL == "" {
 		v.report("url", "is required with sign-in; write the public origin of the portal, like https://portal.example.com")

@@ -1,10 +1,16 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/textproto"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -117,6 +123,17 @@ func are(n int, thing string) string {
 	return fmt.Sprintf("are %d %ss", n, thing)
 }
 
+// operationPattern is what chooses operations of an OpenAPI document.
+var operationPattern = regexp.MustCompile(`^(tag:.+|id:.+|[A-Za-z*?]+ +[/*?].*|[/*?].*)$`)
+
+// beside is a path of the file, made absolute where it is relative.
+func (v *validator) beside(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(v.file), path)
+}
+
 // described checks a server that is an HTTP API with an OpenAPI document.
 func (v *validator) described(path string, s Server, hasURL bool) {
 	key := func(name string) string { return path + "." + name }
@@ -124,6 +141,19 @@ func (v *validator) described(path string, s Server, hasURL bool) {
 	if strings.Contains(s.OpenAPI, "://") {
 		if doc = v.httpURL(key("openapi"), s.OpenAPI); doc != nil && doc.Scheme == "http" && !IsLoopback(doc.Hostname()) {
 			v.warn(key("openapi"), "comes over plain http, where anybody on the way can change it; use https")
+		}
+	} else if _, err := os.Stat(v.beside(s.OpenAPI)); errors.Is(err, fs.ErrNotExist) {
+		v.warn(key("openapi"), "there is no such file; correct the path, which starts at the directory of this file")
+	}
+	for _, list := range []string{"include", "exclude"} {
+		patterns := s.Operations.Include
+		if list == "exclude" {
+			patterns = s.Operations.Exclude
+		}
+		for i, p := range patterns {
+			if p != "" && !operationPattern.MatchString(p) {
+				v.report(fmt.Sprintf("%s.operations.%s[%d]", path, list, i), "is no pattern of operations; write METHOD /path, /path, tag:NAME or id:OPERATION, with * for anything")
+			}
 		}
 	}
 	if s.Transport != "auto" {
@@ -152,6 +182,9 @@ func (v *validator) http(path string, s Server, hasURL bool) {
 	var u *url.URL
 	if hasURL {
 		u = v.httpURL(key("url"), s.URL)
+		if own, err := url.Parse(v.c.URL); u != nil && err == nil && v.c.URL != "" && u.Host == own.Host && strings.TrimSuffix(u.Path, "/") == "/mcp" {
+			v.report(key("url"), "is this portal itself; write the address of the server")
+		}
 	}
 	for _, k := range []string{"env", "dir"} {
 		if v.has(key(k)) {
@@ -189,6 +222,10 @@ func (v *validator) local(path string, s Server) {
 		v.report(key("command"), "is empty; write the program and its arguments as a list")
 	} else if s.Command[0] == "" {
 		v.report(key("command")+"[0]", "is empty; write the program to start")
+	} else if _, own := s.Env["PATH"]; !own && !v.isBroken(key("command")) && !strings.Contains(s.Command[0], "/") {
+		if _, err := exec.LookPath(s.Command[0]); err != nil {
+			v.warn(key("command")+"[0]", "there is no program %s in PATH here; install it, correct the name or write its path", quote(v.asWritten(key("command")+"[0]", s.Command[0])))
+		}
 	}
 	if s.Transport != "auto" && s.Transport != "stdio" {
 		v.report(key("transport"), "%s needs url, but command is given; remove transport or use stdio", s.Transport)

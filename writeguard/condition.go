@@ -68,11 +68,14 @@ func compileCondition(text string) (*condition, error) {
 	if err := issues.Err(); err != nil {
 		var parts []string
 		for _, e := range issues.Errors() {
+			if len(parts) > 0 && strings.HasPrefix(e.Message, "Syntax error") {
+				break // a consequence of the first
+			}
 			at := ""
 			if strings.Contains(text, "\n") {
 				at = fmt.Sprintf("line %d, ", e.Location.Line())
 			}
-			parts = append(parts, fmt.Sprintf("%scharacter %d: %s", at, e.Location.Column()+1, strings.Join(strings.Fields(e.Message), " ")))
+			parts = append(parts, fmt.Sprintf("%scharacter %d: %s", at, e.Location.Column()+1, plainIssue(text, e.Location.Line(), e.Location.Column(), strings.Join(strings.Fields(e.Message), " "))))
 		}
 		return nil, errors.New(strings.Join(parts, "; "))
 	}

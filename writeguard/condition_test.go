@@ -103,14 +103,14 @@ func TestConditionsFailClosed(t *testing.T) {
 // with the line it stands on.
 func TestConditionsAreCheckedAtLoad(t *testing.T) {
 	for when, says := range map[string]string{
-		`args.amount >`:      "Syntax error",
-		`usr.id == "x"`:      "undeclared reference",
-		`user.nam == "x"`:    "undeclared reference",
+		`args.amount >`:      "ends where a value is missing",
+		`usr.id == "x"`:      "did you mean user.",
+		`user.nam == "x"`:    "did you mean user.",
 		`run.calls == "x"`:   "no matching overload",
 		`args.amount`:        "not true or false",
 		`user.groups`:        "not true or false",
-		`nothing(args)`:      "undeclared reference",
-		`user.id = "x"`:      "Syntax error",
+		`nothing(args)`:      "there is no function nothing",
+		`user.id = "x"`:      "write ==",
 		`tool.class in 5`:    "no matching overload",
 		`args.n == 1 && 'x'`: "expected type 'bool'",
 	} {

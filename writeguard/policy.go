@@ -64,7 +64,7 @@ func Compile(cfg *config.Config) (*Policy, error) {
 		}
 		if r.When != "" {
 			if c.when, err = compileCondition(r.When); err != nil {
-				errs = append(errs, cfg.Fault(fmt.Sprintf("guard.rules[%d].when", i), "is no condition: %v; it is CEL over %s", err, strings.Join(conditionVariables(), ", ")))
+				errs = append(errs, cfg.Fault(fmt.Sprintf("guard.rules[%d].when", i), "is no condition: %v", err))
 			}
 		}
 		p.rules = append(p.rules, c)
@@ -107,7 +107,7 @@ func Compile(cfg *config.Config) (*Policy, error) {
 		}
 	}
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("compile the guard: %w", errors.Join(errs...))
+		return nil, errors.Join(errs...)
 	}
 	return p, nil
 }

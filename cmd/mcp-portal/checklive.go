@@ -40,7 +40,7 @@ func checkLive(ctx context.Context, out io.Writer, endpoint, token string) error
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("the portal at %s tells how it is to admins only: give the token of one with --token or MCP_PORTAL_TOKEN", at)
+		return fmt.Errorf("the portal at %s tells how it is to admins only: set MCP_PORTAL_TOKEN to a service token with a group of auth.admins; make one with: mcp-portal token <id> --groups <group>", at)
 	default:
 		return fmt.Errorf("the portal at %s answered HTTP %d", at, resp.StatusCode)
 	}
