@@ -234,7 +234,7 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval, log
 	}
 	where := rows[0].URL
 	if len(rows) > 1 {
-		where = g.baseURL() + "/approvals"
+		where = g.runURL(x.id)
 	}
 	if lines != "" {
 		where += ", and the addresses to sign in,"

@@ -32,6 +32,8 @@ func (g *Gateway) web(r chi.Router) {
 	r.Get("/approvals", g.signedIn(g.approvalsPage))
 	r.Get("/approvals/{id}", g.signedIn(g.approvalPage))
 	r.Post("/approvals/{id}", g.form(g.decideForm))
+	r.Get("/approvals/run/{run}", g.signedIn(g.runPage))
+	r.Post("/approvals/run/{run}", g.form(g.runForm))
 	r.Get("/plans/{id}", g.signedIn(g.planPage))
 	r.Post("/plans/{id}", g.form(g.planForm))
 	r.Post("/plans/{id}/undo", g.form(g.undoForm))

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/mcp-portal/mcp-portal/writeguard"
@@ -92,6 +93,26 @@ func (d ApprovalsData) OthersOpen() []*writeguard.Approval { return which(d.Othe
 
 // OthersClosed returns the approvals of other users that are not pending.
 func (d ApprovalsData) OthersClosed() []*writeguard.Approval { return which(d.Others, false) }
+
+// RunCalls is a script that waits with more than one call.
+type RunCalls struct {
+	Run   string
+	Calls int
+}
+
+// Runs returns the scripts of the user that wait with more than one call, in
+// the order of the list.
+func (d ApprovalsData) Runs() (out []RunCalls) {
+	for _, a := range d.Open() {
+		i := slices.IndexFunc(out, func(r RunCalls) bool { return r.Run == a.Run })
+		if i < 0 && a.Run != "" {
+			out = append(out, RunCalls{a.Run, 1})
+		} else if i >= 0 {
+			out[i].Calls++
+		}
+	}
+	return slices.DeleteFunc(out, func(r RunCalls) bool { return r.Calls < 2 })
+}
 
 func which(list []*writeguard.Approval, pending bool) (out []*writeguard.Approval) {
 	for _, a := range list {

@@ -87,6 +87,9 @@ func newSite(t *testing.T) *site {
 		}
 		return p.Plan(w, d)
 	}))
+	mux.HandleFunc("GET /approvals/run/{run}", show(func(w http.ResponseWriter, r *http.Request) error {
+		return p.Run(w, runData(r.URL.Path))
+	}))
 	mux.HandleFunc("GET /approvals", show(func(w http.ResponseWriter, _ *http.Request) error {
 		used, denied, write := approval(), approval(), approval()
 		used.State, denied.State = writeguard.Used, writeguard.Denied
@@ -253,7 +256,7 @@ func TestBrowserLayout(t *testing.T) {
 	s := newSite(t)
 	ctx, _ := newBrowser(t)
 	dir := os.Getenv("PAGES_SCREENSHOTS")
-	for name, path := range map[string]string{"home": "/", "all": "/?tools=all", "approval": "/approvals/x", "approvals": "/approvals", "plan": "/plans/x", "servers": "/servers", "gone": "/gone"} {
+	for name, path := range map[string]string{"home": "/", "all": "/?tools=all", "approval": "/approvals/x", "approvals": "/approvals", "plan": "/plans/x", "run": "/approvals/run/run_81f3", "servers": "/servers", "gone": "/gone"} {
 		for _, width := range []int64{360, 1100} {
 			do(t, ctx, path, chromedp.EmulateViewport(width, 800), chromedp.Navigate(s.URL+path), chromedp.WaitReady(css(`#said`)))
 			if wide := value(t, ctx, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)); wide > width {

@@ -6,6 +6,7 @@
 //	Home        endpoint, how to add it to a client, who you are   home.go, clients.go
 //	Approval    one call that waits for a person                   approval.go
 //	Approvals   the calls of one user                              approval.go
+//	Run         all calls with which one script waits              run.go
 //	Servers     servers, their state and why, switches             servers.go
 //	Message     a sentence with a status: not found, signed out    pages.go
 //	Assets      the one script and the icon, under /assets/        assets.go
@@ -18,6 +19,7 @@
 //
 //	Frame.SignOut            csrf
 //	ApprovalData.Action      csrf, decision = "approve" or "deny", note (may be empty)
+//	RunData.Action           csrf, shown and call = ids (all that the page showed, and the ticked ones), decision = "approve", "some" or "deny", note
 //	Toggle.Action            csrf, server = id, enabled = "true" or "false"
 //
 // Any other value of decision or enabled is a bad request, never a default.

@@ -72,7 +72,7 @@ func New() (*Pages, error) {
 			return fmt.Sprintf("%d %s", n, many)
 		},
 	}
-	for _, name := range []string{"home", "approval", "approvals", "plan", "servers", "consent", "connected", "message", "connect", "tools", "tool", "pins"} {
+	for _, name := range []string{"home", "approval", "approvals", "run", "plan", "servers", "consent", "connected", "message", "connect", "tools", "tool", "pins"} {
 		t, err := template.New("layout.html").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/"+name+".html")
 		if err != nil {
 			return nil, fmt.Errorf("load pages: %w", err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/auth"
+	"github.com/mcp-portal/mcp-portal/config"
 	"github.com/mcp-portal/mcp-portal/writeguard"
 )
 
@@ -332,6 +334,69 @@ func TestApprovalShowsEverything(t *testing.T) {
 	})
 	if strings.Contains(doc.text, "Look closely") {
 		t.Error("a warning without a reason")
+	}
+}
+
+// runData is a script that waits with two calls of the viewer and one of
+// somebody else, after one that was denied.
+func runData(action string) RunData {
+	d := RunData{Frame: frame(), Run: "run_81f3", Action: action}
+	for i, tool := range []string{"record_update", "record_delete", "record_delete", "message_post"} {
+		a := approval()
+		a.ID, a.Tool = fmt.Sprintf("ap-%d", i), tool
+		a.Arguments = json.RawMessage(fmt.Sprintf(`{"id":"r%d","to":"2001:db8:85a3:0000:0000:8a2e:0370:7334`+"\u202e"+`"}`, i))
+		c := ApprovalData{Approval: a, Action: "/approvals/" + a.ID}
+		switch i {
+		case 0:
+			a.State, a.DeciderName, a.DecidedBy, a.Note = writeguard.Denied, "Alice Doe", a.User, "not that one"
+		case 3:
+			a.Approvers, c.Action = &config.Approvers{Groups: []string{"security"}}, ""
+		}
+		d.Calls = append(d.Calls, c)
+	}
+	return d
+}
+
+// The page of a run shows every argument of every call, and asks only about
+// those that wait for the viewer.
+func TestRunPage(t *testing.T) {
+	p := newPages(t)
+	doc, w := get(t, func(w http.ResponseWriter) error { return p.Run(w, runData("/approvals/run/run_81f3")) })
+	var shown, ticked []string
+	for _, in := range doc.all("input") {
+		switch in.attrs["name"] {
+		case "shown":
+			shown = append(shown, in.attrs["value"])
+		case "call":
+			ticked = append(ticked, in.attrs["value"])
+		}
+	}
+	if want := []string{"ap-1", "ap-2"}; !slices.Equal(shown, want) || !slices.Equal(ticked, want) {
+		t.Errorf("shown %v, to tick %v", shown, ticked)
+	}
+	for _, want := range []string{"Approve these 3 calls?", "2 calls of one script, 2 of them destructive", `"r0"`, `"r1"`, `"r2"`, `"r3"`, "not that one", "a member of security", "Look closely"} {
+		if !strings.Contains(doc.text, want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if strings.Contains(w.Body.String(), "\u202e") {
+		t.Error("a hidden character is in the page")
+	}
+	d := runData("/x")
+	d.Calls = d.Calls[:1]
+	doc, _ = get(t, func(w http.ResponseWriter) error { return p.Run(w, d) })
+	if len(doc.all("form", "class", "plan")) != 0 || !strings.Contains(doc.text, "Nothing waits any more") {
+		t.Errorf("a script that waits for nothing: %s", doc.text)
+	}
+
+	first, second, other := approval(), approval(), approval()
+	second.ID, other.Run = "ap-2", "run_other"
+	doc, _ = get(t, func(w http.ResponseWriter) error {
+		return p.Approvals(w, ApprovalsData{Frame: frame(), Path: "/approvals/", Approvals: []*writeguard.Approval{first, other, second}})
+	})
+	doc.one(t, "a", "href", "/approvals/run/run_81f3")
+	if n := len(doc.all("a", "href", "/approvals/run/run_other")); n != 0 {
+		t.Error("one call is offered together")
 	}
 }
 
