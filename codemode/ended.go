@@ -3,6 +3,7 @@ package codemode
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -73,9 +74,12 @@ func (e *execution) ended(cause error) *ScriptError {
 	return &ScriptError{Kind: kindEngine, Message: "the script engine failed; simplify the code"}
 }
 
+// limitText says which limit was met in the words of the worker, had it lived to
+// say so itself.
 func (e *execution) limitText(kind string) string {
+	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s" }
 	if kind == kindWall {
-		return "the time limit of " + e.lim.Wall.String() + " was reached"
+		return "the time limit of " + seconds(e.lim.Wall) + " was reached"
 	}
-	return "the processor time limit of " + e.lim.CPU.String() + " was reached"
+	return "the processor time limit of " + seconds(e.lim.CPU) + " was reached"
 }

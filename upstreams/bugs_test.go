@@ -340,10 +340,11 @@ func TestB034_TimeoutOnEveryTransport(t *testing.T) {
 		"2025": at(legacy), "2026": at(modern), "stdio": upstreamtest.Child{}.Server(nil), "sse": {URL: sdkSSE(t), Transport: "sse"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits for most of its time
 			r := start(t, one(spec), nil)
 			r.ready()
 			r.must(tool("echo", `{}`)) // so that the session is there
-			spec.CallTimeout = 100 * time.Millisecond
+			spec.CallTimeout = 3 * time.Second // long enough for the call to be sent on a busy machine
 			r.Apply(one(spec))
 			r.ready()
 			_, err := r.do(tool("sleep", `{"ms":20000}`))
