@@ -485,7 +485,7 @@ func TestServiceTokenRotation(t *testing.T) {
 	if _, err := p.call("Bearer " + after); err != nil {
 		t.Error(err)
 	}
-	status, v = postForm(t, p.url("/token"), url.Values{"grant_type": {"client_credentials"}, "client_id": {"ci"}, "client_secret": {after}})
+	_, v = postForm(t, p.url("/token"), url.Values{"grant_type": {"client_credentials"}, "client_id": {"ci"}, "client_secret": {after}})
 	short, _ = v["access_token"].(string)
 	next := *p.cfg
 	next.Auth.ServiceTokens = nil

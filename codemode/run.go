@@ -155,7 +155,6 @@ type execution struct {
 	caught   atomic.Pointer[error]  // what the worker did that it must not
 	logs     []string
 	logBytes int
-	logsCut  int
 }
 
 func newExecution(p *Pool, w *process, req Request, lim Limits, host Host, place *place) *execution {

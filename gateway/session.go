@@ -223,12 +223,6 @@ func (s *sessions) record(n *session) sessionRecord {
 	return n.sessionRecord
 }
 
-func (n *session) isDirty(s *sessions) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return n.dirty
-}
-
 // update changes the record and stores it, now or when the store is back.
 func (s *sessions) update(ctx context.Context, n *session, change func(*sessionRecord)) {
 	s.mu.Lock()

@@ -21,7 +21,6 @@ const maxPersonal = 10_000
 type personalList struct {
 	catalogue *upstreams.Catalogue
 	part      *Server
-	users     int
 }
 
 // personalOf is the list of one user, and when it was read.

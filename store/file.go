@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // File is the embedded store: one bbolt file, for one process on one machine.
@@ -79,7 +80,7 @@ func openBolt(path string) (db *bbolt.DB, err error) {
 	db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
 	switch {
 	case err == nil:
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("opening the store file %s: another process holds it; stop that process, or give this one another store.file, or use store.redis for several replicas", path)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("opening the store file %s: its directory %s does not exist; create it or set store.file", path, filepath.Dir(path))
@@ -135,7 +136,7 @@ func (f *File) update(op, key string, fn func(tx fileTx) error) error {
 }
 
 func (f *File) failed(op, key string, err error) error {
-	if !errors.Is(err, bbolt.ErrDatabaseNotOpen) {
+	if !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		f.health.fail(fmt.Sprintf("%s in %s: %v", op, f.path, err))
 	}
 	return fmt.Errorf("store: %s %s in %s: %w: %w", op, kind(key), f.path, ErrUnavailable, err)

@@ -343,7 +343,7 @@ func TestB034_TimeoutOnEveryTransport(t *testing.T) {
 			t.Parallel() // it waits for most of its time
 			r := start(t, one(spec), nil)
 			r.ready()
-			r.must(tool("echo", `{}`)) // so that the session is there
+			r.must(tool("echo", `{}`))         // so that the session is there
 			spec.CallTimeout = 3 * time.Second // long enough for the call to be sent on a busy machine
 			r.Apply(one(spec))
 			r.ready()

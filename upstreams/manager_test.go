@@ -254,8 +254,7 @@ func TestSessionClosedWhileItIsMade(t *testing.T) {
 }
 
 func TestNoisyServerIsNotListedAllTheTime(t *testing.T) {
-	var up *upstreamtest.Server
-	up = upstreamtest.New(t, upstreamtest.Options{Era: upstreamtest.Modern, Stream: true, Handle: func(c *upstreamtest.Call) bool {
+	up := upstreamtest.New(t, upstreamtest.Options{Era: upstreamtest.Modern, Stream: true, Handle: func(c *upstreamtest.Call) bool {
 		if c.Method == "tools/list" {
 			c.Notify("notifications/tools/list_changed", `{}`) // announces a change whenever it is listed
 		}

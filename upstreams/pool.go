@@ -271,9 +271,3 @@ func (p *pool) closeAll() {
 	}
 	p.ending.Wait()
 }
-
-func (p *pool) size() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.slots)
-}

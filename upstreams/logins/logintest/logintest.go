@@ -104,9 +104,6 @@ func (r *Rig) Fail(name string, status int) {
 // Account is who signs in from now on.
 func (r *Rig) Account(name string) { r.set(func() { r.account = name }) }
 
-// Lifetime is that of access tokens made from now on.
-func (r *Rig) Lifetime(d time.Duration) { r.set(func() { r.lifetime = d }) }
-
 // Want makes calls need a scope.
 func (r *Rig) Want(scope string) { r.set(func() { r.want = scope }) }
 
