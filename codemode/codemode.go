@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"github.com/mcp-portal/mcp-portal/codemode/internal/proto"
 )
 
 // Tool is one tool as code sees it.
@@ -13,6 +15,13 @@ type Tool struct {
 	Server     string // JavaScript identifier of the server: <Server>.<Member>(args)
 	Member     string
 }
+
+// Withheld are tools of one server that its caller cannot use now, and why.
+type Withheld = proto.Withheld
+
+// WhyWithheld says why there is no tool, or server, of a name in whatever
+// spelling although there could be one; "" if nothing is known of it.
+func WhyWithheld(list []Withheld, name string) string { return proto.WhyWithheld(list, name) }
 
 // Host is what a script can reach. Every method may be called from several
 // goroutines at once; ctx ends when the run does.
@@ -54,11 +63,14 @@ func (*Held) Error() string { return "the call is part of a plan that is not dec
 
 // Request is one run.
 type Request struct {
-	ID     string // run id
-	Owner  string // principal id: workers are only ever reused for the same owner
-	Code   string // as the model wrote it
-	Tools  []Tool
-	Limits Limits
+	ID    string // run id
+	Owner string // principal id: workers are only ever reused for the same owner
+	Code  string // as the model wrote it
+	Tools []Tool
+	// Withheld are tools that there would be, and why there are not: a script
+	// that names one is told.
+	Withheld []Withheld
+	Limits   Limits
 	// Paused tells the pool that the script waits for a person; while it is
 	// positive the wall clock of the run stands still.
 	Paused *Pause

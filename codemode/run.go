@@ -190,6 +190,7 @@ func (e *execution) run(ctx context.Context) (*Outcome, bool) {
 	if msg.KeepTools = e.keepTools; !msg.KeepTools {
 		msg.Tools = e.w.offered.list
 	}
+	msg.Withheld = e.req.Withheld
 	if e.req.Guarded {
 		msg.Marker = Marker(msg.Seed)
 	}

@@ -65,6 +65,9 @@ func (g *Gateway) executeTool(ctx context.Context, r *request, a executeArgument
 	}
 	if t == nil {
 		g.recordRefused(ctx, r, "tools/call", a.Tool)
+		if why := g.whyWithheld(r, a.Tool); why != "" {
+			return toolError(sentence(why)), nil
+		}
 		text := fmt.Sprintf("There is no tool %q.", bounded(a.Tool, 100))
 		if near := nearestTools(r.view, a.Tool, 3); len(near) > 0 {
 			text += " Near: " + strings.Join(near, ", ") + "."
@@ -213,6 +216,9 @@ type host struct {
 func (h *host) Call(ctx context.Context, c codemode.HostCall) (json.RawMessage, error) {
 	t, ok := h.req.view.tool(c.Tool)
 	if !ok {
+		if why := h.g.whyWithheld(h.req, c.Tool); why != "" {
+			return nil, &codemode.HostError{Code: "unknown_tool", Message: sentence(why)}
+		}
 		msg := fmt.Sprintf("There is no tool %q.", bounded(c.Tool, 100))
 		if near := nearestTools(h.req.view, c.Tool, 3); len(near) > 0 {
 			msg += " Near: " + strings.Join(near, ", ") + "."
@@ -305,6 +311,9 @@ func (h *host) Query(ctx context.Context, name string, args json.RawMessage) (js
 	case "describe":
 		t := r.view.named(first)
 		if t == nil {
+			if why := h.g.whyWithheld(r, first); why != "" {
+				return nil, &codemode.HostError{Code: "unknown_tool", Message: sentence(why)}
+			}
 			msg := fmt.Sprintf("There is no tool %q.", bounded(first, 100))
 			if near := nearestTools(r.view, first, 3); len(near) > 0 {
 				msg += " Near: " + strings.Join(near, ", ") + "."

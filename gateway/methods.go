@@ -321,8 +321,8 @@ func (g *Gateway) unknownTool(r *request, name string) *wire.Error {
 	if id := r.view.connecting(name); id != "" {
 		return wire.Errorf(wire.CodeInternal, "server %s is still connecting and its tools are not known yet: try again in a moment", id)
 	}
-	if p, held := r.view.snap.Held(name); held && r.view.shows(p.Server) && r.view.set.access.CanTool(r.view.who, p.Server, p.Tool) {
-		return wire.Errorf(wire.CodeInvalidParams, "tool %s is held back: its server changed its definition since it was approved. An administrator of the portal looks at the change and releases it on the page of pins; until then do without it", name)
+	if why := g.whyWithheld(r, name); why != "" {
+		return wire.Errorf(wire.CodeInvalidParams, "%s", why)
 	}
 	msg := fmt.Sprintf("unknown tool %q", bounded(name, 100))
 	if near := nearestTools(r.view, name, 3); len(near) > 0 {

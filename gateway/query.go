@@ -206,6 +206,10 @@ func (g *Gateway) answerTools(ctx context.Context, r *request, a queryArguments,
 	var b strings.Builder
 	if len(missing) > 0 {
 		for _, m := range missing[:min(10, len(missing))] {
+			if why := g.whyWithheld(r, m); why != "" {
+				b.WriteString(sentence(why) + "\n")
+				continue
+			}
 			fmt.Fprintf(&b, "No tool is named %q.", bounded(m, 80))
 			if near := nearestTools(r.view, m, 3); len(near) > 0 {
 				b.WriteString(" Near: " + strings.Join(near, ", ") + ".")

@@ -112,7 +112,7 @@ func (s *runs) begin(x *run, replay *codemode.Recording) {
 			x.signal()
 			x.mu.Unlock()
 		}()
-		x.out, x.err = s.g.opt.Runner.Run(x.ctx, codemode.Request{ID: x.id, Owner: x.req.who.ID, Code: head.Code, Tools: codeTools(x.req.view), Paused: &x.pause, Rests: x.rests, Guarded: x.guarded,
+		x.out, x.err = s.g.opt.Runner.Run(x.ctx, codemode.Request{ID: x.id, Owner: x.req.who.ID, Code: head.Code, Tools: codeTools(x.req.view), Withheld: s.g.withheld(x.req), Paused: &x.pause, Rests: x.rests, Guarded: x.guarded,
 			Journal: x.recording, Replay: replay, Seed: head.Seed, Start: head.Start},
 			&counted{host: &host{g: s.g, req: x.req, run: x}, run: x})
 	}()

@@ -64,6 +64,7 @@ func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names namin
 		}
 		seen[t.Name] = true
 		if !toolEnabled(cfg, t.Name) {
+			s.Disabled = append(s.Disabled, Disabled{t.Name, t.Outward})
 			continue
 		}
 		if err != nil {
@@ -256,7 +257,7 @@ func sameOffers(a, b *Server) bool {
 
 // sameServer reports whether nothing at all differs.
 func sameServer(a, b *Server) bool {
-	return a == b || a.ID == b.ID && a.State == b.State && a.FromCache == b.FromCache && slices.Equal(a.Warnings, b.Warnings) && slices.EqualFunc(a.Pending, b.Pending, samePending) && sameOffers(a, b)
+	return a == b || a.ID == b.ID && a.State == b.State && a.FromCache == b.FromCache && slices.Equal(a.Warnings, b.Warnings) && slices.EqualFunc(a.Pending, b.Pending, samePending) && slices.Equal(a.Disabled, b.Disabled) && sameOffers(a, b)
 }
 
 // sameCatalogue compares byte for byte.

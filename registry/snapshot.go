@@ -68,11 +68,15 @@ type Server struct {
 	Resources    []*Resource
 	Templates    []*Template
 	Warnings     []string   // withheld tools, repeated cursors, …
+	Disabled     []Disabled // tools that the configuration switches off
 	Pending      []*Pending // definitions that are not the approved ones
 	FromCache    bool       // listed by an earlier process, not yet by this one
 
 	docs []document // of Tools, for search; in the same order
 }
+
+// Disabled is a tool that the server offers and the configuration switches off.
+type Disabled struct{ Tool, Outward string }
 
 // Snapshot is everything every server offers at one moment. It is immutable;
 // a request uses one from beginning to end.

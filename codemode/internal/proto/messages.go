@@ -35,6 +35,9 @@ type RunMsg struct {
 	MaxValue   int `json:"max_value"`   // bytes of the value
 	MaxBlocks  int `json:"max_content"` // bytes of the content blocks
 
+	// Withheld are tools that there would be, and why there are not.
+	Withheld []Withheld `json:"withheld,omitempty"`
+
 	// What a replay needs to be the same: chance, and the time at the start.
 	Seed        uint64 `json:"seed"`
 	StartMillis int64  `json:"start_ms"` // Unix milliseconds

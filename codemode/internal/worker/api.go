@@ -17,6 +17,7 @@ type namespace struct {
 	get  func(key string) goja.Value // nil: no such member
 	has  func(key string) bool
 	keys func() []string
+	twin *goja.Object // see askFeature
 }
 
 func (n *namespace) Get(key string) goja.Value         { return n.get(key) }
@@ -86,12 +87,12 @@ func (r *run) codemode() *goja.Object {
 		"spec":     r.spec(r.query("spec")),
 		"request":  r.request(r.query("request")),
 	} {
-		made[name] = r.function("codemode."+name, f)
+		made[name] = r.watched(r.function("codemode."+name, f))
 	}
 	has := func(key string) bool {
 		return slices.Contains(helpers, key) || !protocolNames[key] && (r.names.exact(key) != nil || r.names.servers[key] != nil)
 	}
-	return r.vm.NewDynamicObject(&namespace{
+	return r.space(&namespace{
 		get: func(key string) goja.Value {
 			if v := made[key]; v != nil {
 				return v
@@ -152,7 +153,7 @@ func (r *run) server(name string) *goja.Object {
 	members := func() []string {
 		return slices.Sorted(maps.Keys(tools.tools()))
 	}
-	return r.vm.NewDynamicObject(&namespace{
+	return r.space(&namespace{
 		get: func(key string) goja.Value {
 			if v := made[key]; v != nil {
 				return v
@@ -183,6 +184,13 @@ func (r *run) server(name string) *goja.Object {
 	})
 }
 
+// space makes the object of a namespace.
+func (r *run) space(n *namespace) *goja.Object {
+	o := r.vm.NewDynamicObject(n)
+	r.spaces[o] = n
+	return o
+}
+
 // function makes a native function with a name of ours: goja would show Go's.
 func (r *run) function(name string, f func(goja.FunctionCall) goja.Value) goja.Value {
 	v := r.vm.ToValue(f)
@@ -209,16 +217,49 @@ func (r *run) missing(object, key string, candidates func() []string) goja.Value
 	return o
 }
 
+// fewTools is how many tools a server may have for all to be named where one of
+// them was meant.
+const fewTools = 8
+
 func (r *run) unknownTool(label, name, prefix string, candidates []string) string {
+	if why := proto.WhyWithheld(r.msg.Withheld, label); why != "" {
+		return why
+	}
 	msg := "there is no tool " + label
+	if instead := otherHelpers[fold(name)]; instead != "" && prefix == "codemode." {
+		return msg + ": write " + instead
+	}
 	if near := nearest(name, candidates); len(near) > 0 {
 		for i := range near {
 			near[i] = prefix + near[i]
 		}
 		return msg + "; the nearest names are " + strings.Join(near, ", ")
 	}
+	if prefix != "" && prefix != "codemode." && len(candidates) > 0 && len(candidates) <= fewTools {
+		return msg + "; " + strings.TrimSuffix(prefix, ".") + " has " + strings.Join(candidates, ", ")
+	}
 	return msg + "; find the right name with await codemode.search(\"what you need\")"
 }
+
+// otherHelpers are the names that other tools have for what codemode offers,
+// as fold makes them.
+var otherHelpers = map[string]string{
+	"calltool": helperCall, "callmcptool": helperCall, "invoke": helperCall, "invoketool": helperCall, "execute": helperCall, "executetool": helperCall, "run": helperCall, "runtool": helperCall,
+	"tool": helperCall, "usetool": helperCall, "exec": helperCall,
+	"list": helperTools, "listtools": helperTools, "gettools": helperTools, "alltools": helperTools, "help": helperTools,
+	"find": helperSearch, "searchtools": helperSearch, "findtools": helperSearch, "query": helperSearch, "querytools": helperSearch, "portalquerytools": helperSearch,
+	"schema": helperDescribe, "getschema": helperDescribe, "gettool": helperDescribe, "describetool": helperDescribe, "inspect": helperDescribe, "info": helperDescribe,
+	"listservers": helperServers, "getservers": helperServers,
+	"log": "console.log(…)", "print": "console.log(…)", "output": "return value", "return": "return value",
+}
+
+const (
+	helperCall     = "await codemode.<tool>({…}) or await codemode.call(\"name\", {…})"
+	helperTools    = "await codemode.tools()"
+	helperSearch   = "await codemode.search(\"what you need\")"
+	helperDescribe = "await codemode.describe(\"name\")"
+	helperServers  = "await codemode.servers()"
+)
 
 func (r *run) callByName(c goja.FunctionCall, raw bool) goja.Value {
 	helper := "codemode.call"

@@ -64,6 +64,9 @@ func (r *run) returnedFunctions(v goja.Value) error {
 		return nil
 	}
 	if _, isFunc := goja.AssertFunction(o); isFunc {
+		if message := r.absentTools[o]; message != nil {
+			return &adviceError{message()}
+		}
 		return returnedFunction(o)
 	}
 	var advice error
@@ -306,33 +309,49 @@ var (
 
 // elsewhere says what to use instead of a global that other platforms have.
 var elsewhere = map[string]string{
-	"fetch":          "there is no network: call tools with codemode.<tool>({…})",
-	"XMLHttpRequest": "there is no network: call tools with codemode.<tool>({…})",
-	"require":        "there are no modules: everything is reachable through codemode",
-	"module":         "there are no modules: return the value instead",
-	"exports":        "there are no modules: return the value instead",
-	"process":        "there is no process or environment here",
-	"Deno":           "this is a plain JavaScript sandbox",
-	"Bun":            "this is a plain JavaScript sandbox",
-	"Buffer":         "use TextEncoder, atob and btoa",
-	"window":         "there is no browser here",
-	"document":       "there is no browser here",
-	"global":         "use globalThis",
-	"print":          "use console.log",
-	"performance":    "use Date.now()",
-	"True":           "JavaScript writes true",
-	"False":          "JavaScript writes false",
-	"None":           "JavaScript writes null",
-	"len":            "use .length",
-	"range":          "use a for loop",
-	"str":            "use String(x)",
-	"json":           "use JSON; results of tools are parsed already",
-	"requests":       "there is no network: call tools with codemode.<tool>({…})",
-	"axios":          "there is no network: call tools with codemode.<tool>({…})",
-	"setInterval":    "use a loop with await sleep(ms)",
-	"setImmediate":   "use setTimeout(f, 0)",
-	"Intl":           "there is no Intl here: format numbers and dates by hand",
-	"Temporal":       "use Date",
+	"fetch":              "there is no network: call tools with codemode.<tool>({…})",
+	"XMLHttpRequest":     "there is no network: call tools with codemode.<tool>({…})",
+	"require":            "there are no modules: everything is reachable through codemode",
+	"module":             "there are no modules: return the value instead",
+	"exports":            "there are no modules: return the value instead",
+	"process":            "there is no process or environment here",
+	"Deno":               "this is a plain JavaScript sandbox",
+	"Bun":                "this is a plain JavaScript sandbox",
+	"Buffer":             "use TextEncoder, atob and btoa",
+	"window":             "there is no browser here",
+	"document":           "there is no browser here",
+	"global":             "use globalThis",
+	"print":              "use console.log",
+	"performance":        "use Date.now()",
+	"True":               "JavaScript writes true",
+	"False":              "JavaScript writes false",
+	"None":               "JavaScript writes null",
+	"len":                "use .length",
+	"range":              "use a for loop",
+	"str":                "use String(x)",
+	"json":               "use JSON; results of tools are parsed already",
+	"requests":           "there is no network: call tools with codemode.<tool>({…})",
+	"axios":              "there is no network: call tools with codemode.<tool>({…})",
+	"setInterval":        "use a loop with await sleep(ms)",
+	"setImmediate":       "use setTimeout(f, 0)",
+	"Intl":               "there is no Intl here: format numbers and dates by hand",
+	"Temporal":           "use Date",
+	"tools":              "tools are called as " + helperCall,
+	"tool":               "tools are called as " + helperCall,
+	"mcp":                "tools are called as " + helperCall,
+	"client":             "tools are called as " + helperCall,
+	"session":            "tools are called as " + helperCall,
+	"portal":             "tools are called as " + helperCall,
+	"api":                "tools are called as " + helperCall,
+	"servers":            "tools are called as " + helperCall,
+	"functions":          "tools are called as " + helperCall,
+	"call_tool":          "tools are called as " + helperCall,
+	"callTool":           "tools are called as " + helperCall,
+	"call":               "tools are called as " + helperCall,
+	"use_mcp_tool":       "tools are called as " + helperCall,
+	"execute":            "tools are called as " + helperCall,
+	"portal_execute":     "this is the code of a portal_execute: tools are called as " + helperCall,
+	"portal_query_tools": "here it is " + helperSearch,
 }
 
 // hint adds the next step to errors that models run into.
@@ -358,6 +377,9 @@ func (r *run) hint(name, message string) string {
 		return ": this is a shell command, and " + speaks
 	}
 	servers := r.names.serverIDs
+	if why := proto.WhyWithheld(r.msg.Withheld, m[1]); why != "" {
+		return ": " + why
+	}
 	if t := r.names.find(m[1]); t != nil {
 		return ": write codemode." + t.Identifier + "({…})"
 	}

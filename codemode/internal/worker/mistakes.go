@@ -47,14 +47,17 @@ type mistakes struct {
 	server  func(name string) bool
 	names   map[string]bool // functions and methods that give promises
 	holders map[string]bool // variables that may hold a promise nobody awaited
+	tools   map[string]bool // variables that may hold a tool, perhaps one that does not exist
+	spaces  map[string]bool // variables that may hold codemode or a server
 	forEach bool            // forEach is given an async function
 }
 
 // question puts the questions into a program.
 func (m *mistakes) question(body ast.Node) {
-	m.names, m.holders = map[string]bool{}, map[string]bool{}
-	for before := -1; before < len(m.names)+len(m.holders); { // functions that call such functions
-		before = len(m.names) + len(m.holders)
+	m.names, m.holders, m.tools, m.spaces = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	known := func() int { return len(m.names) + len(m.holders) + len(m.tools) + len(m.spaces) }
+	for before := -1; before < known(); { // functions that call such functions
+		before = known()
 		walk(body, m.learn)
 	}
 	walk(body, m.ask)
@@ -76,8 +79,15 @@ func (m *mistakes) learn(n ast.Node) {
 			m.names[x.Function.Name.Name.String()] = true
 		}
 	case *ast.Binding:
-		if id, ok := x.Target.(*ast.Identifier); ok && x.Initializer != nil {
-			m.bind(id.Name.String(), x.Initializer)
+		switch to := x.Target.(type) {
+		case *ast.Identifier:
+			if x.Initializer != nil {
+				m.bind(to.Name.String(), x.Initializer)
+			}
+		case *ast.ObjectPattern: // const { list } = crm
+			if x.Initializer != nil && m.ofTools(x.Initializer) {
+				m.taken(to)
+			}
 		}
 	case *ast.AssignExpression:
 		switch to := x.Left.(type) {
@@ -109,6 +119,26 @@ func (m *mistakes) bind(name string, value ast.Expression) {
 	}
 	if m.promise(value) {
 		m.holders[name] = true
+	}
+	if m.looksUp(value) {
+		m.tools[name] = true
+	}
+	if m.ofTools(value) {
+		m.spaces[name] = true
+	}
+}
+
+// taken learns the variables that a pattern takes from codemode or a server.
+func (m *mistakes) taken(p *ast.ObjectPattern) {
+	for _, prop := range p.Properties {
+		switch x := prop.(type) {
+		case *ast.PropertyShort:
+			m.tools[x.Name.Name.String()] = true
+		case *ast.PropertyKeyed:
+			if id, ok := x.Value.(*ast.Identifier); ok {
+				m.tools[id.Name.String()] = true
+			}
+		}
 	}
 }
 
@@ -154,15 +184,21 @@ func (m *mistakes) promise(x ast.Expression) bool {
 		return m.holders[x.Name.String()]
 	case *ast.CallExpression:
 		return m.call(x)
+	case *ast.OptionalChain:
+		return m.promise(x.Expression)
 	}
 	return false
 }
 
 // call tells whether a call may well give a promise.
 func (m *mistakes) call(c *ast.CallExpression) bool {
-	switch f := c.Callee.(type) {
+	callee := c.Callee
+	if o, ok := callee.(*ast.Optional); ok {
+		callee = o.Expression
+	}
+	switch f := callee.(type) {
 	case *ast.Identifier:
-		return m.names[f.Name.String()] || f.Name == "sleep"
+		return m.names[f.Name.String()] || m.tools[f.Name.String()] || f.Name == "sleep"
 	case *ast.DotExpression:
 		return m.names[f.Identifier.Name.String()] || m.ofTools(f.Left)
 	case *ast.BracketExpression:
@@ -175,11 +211,23 @@ func (m *mistakes) call(c *ast.CallExpression) bool {
 func (m *mistakes) ofTools(x ast.Expression) bool {
 	switch o := x.(type) {
 	case *ast.Identifier:
-		return o.Name != "console" && m.server(o.Name.String())
+		return o.Name != "console" && m.server(o.Name.String()) || m.spaces[o.Name.String()]
 	case *ast.DotExpression: // codemode.crm.list()
-		return m.ofTools(o.Left)
+		return m.isCodemode(o.Left)
+	case *ast.BracketExpression: // codemode[server].list()
+		return m.isCodemode(o.Left)
+	case *ast.Optional:
+		return m.ofTools(o.Expression)
 	}
 	return false
+}
+
+func (m *mistakes) isCodemode(x ast.Expression) bool {
+	if o, ok := x.(*ast.Optional); ok {
+		x = o.Expression
+	}
+	id, ok := x.(*ast.Identifier)
+	return ok && (id.Name == "codemode" || m.spaces[id.Name.String()])
 }
 
 // lookups are methods that compare their argument with what they hold.
@@ -221,13 +269,30 @@ func (m *mistakes) ask(n ast.Node) {
 	case *ast.ConditionalExpression:
 		x.Test = m.test(x.Test, useTested)
 	case *ast.UnaryExpression:
-		if x.Operator == token.NOT {
+		switch x.Operator {
+		case token.NOT:
 			x.Operand = m.test(x.Operand, useTested)
+		case token.TYPEOF:
+			x.Operand = m.test(x.Operand, useLooked)
+		}
+	case *ast.AwaitExpression:
+		if m.looksUp(x.Argument) {
+			x.Argument = asking(askCalled, x.Argument, "")
+		}
+	case *ast.ExpressionStatement:
+		if m.looksUp(x.Expression) {
+			x.Expression = asking(askCalled, x.Expression, "")
 		}
 	case *ast.BinaryExpression:
 		switch x.Operator {
 		case token.LOGICAL_AND:
 			x.Left = m.test(x.Left, useTested)
+		case token.LOGICAL_OR, token.COALESCE:
+			x.Left = m.feature(x.Left)
+		case token.INSTANCEOF:
+			if id, ok := x.Right.(*ast.Identifier); !ok || id.Name != "Promise" {
+				x.Left = m.test(x.Left, useLooked)
+			}
 		case token.STRICT_EQUAL, token.STRICT_NOT_EQUAL, token.EQUAL, token.NOT_EQUAL:
 			x.Left, x.Right = m.test(x.Left, useCompared), m.test(x.Right, useCompared)
 		case token.IN:
@@ -237,6 +302,8 @@ func (m *mistakes) ask(n ast.Node) {
 		x.Discriminant = m.test(x.Discriminant, useCompared)
 	case *ast.CallExpression:
 		switch f := x.Callee.(type) {
+		case *ast.Optional:
+			f.Expression = m.feature(f.Expression)
 		case *ast.Identifier:
 			if f.Name == "Boolean" && len(x.ArgumentList) == 1 {
 				x.ArgumentList[0] = m.test(x.ArgumentList[0], useTested)
@@ -265,8 +332,16 @@ func (m *mistakes) test(x ast.Expression, use string) ast.Expression {
 		}
 	case *ast.Identifier:
 		if m.holders[x.Name.String()] {
-			return asking(askSuspect, x, use)
+			return asking(askSuspect, m.feature(x), use)
 		}
+		return m.feature(x)
+	case *ast.DotExpression, *ast.BracketExpression:
+		return m.feature(x)
+	case *ast.OptionalChain:
+		if m.promise(x) {
+			return asking(askTested, x, use)
+		}
+		return m.feature(x)
 	case *ast.BinaryExpression:
 		switch x.Operator {
 		case token.LOGICAL_AND, token.LOGICAL_OR, token.COALESCE:
@@ -310,6 +385,9 @@ func (r *run) installQuestions() error {
 		askMembers:   refuse,
 		askTested:    refuse,
 		askMisused:   refuse,
+		askFeature:   r.twinOf,
+		askAbsent:    func(c goja.FunctionCall) goja.Value { return r.present(c.Argument(0)) },
+		askCalled:    r.uncalled,
 		askPredicate: r.predicate,
 		askSuspect: func(c goja.FunctionCall) goja.Value {
 			if o, p := promiseIn(c.Argument(0)); o != nil && !awaited(p) && len(r.suspects) < maxSuspects {

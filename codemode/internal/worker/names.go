@@ -179,13 +179,18 @@ func nearest(name string, candidates []string) []string {
 		name string
 		d    int
 	}
-	want := fold(name)
+	want, words, exact := fold(name), splitWords(name), false
 	var best []scored
 	for _, c := range candidates {
 		have := fold(c)
 		d := distance(want, have)
-		if strings.Contains(have, want) || strings.Contains(want, have) {
+		if min(len(have), len(want)) >= 3 && (strings.Contains(have, want) || strings.Contains(want, have)) {
 			d = min(d, 2)
+		}
+		if n, ok := sameWords(words, splitWords(c)); ok { // listCompanies of companies_list
+			if d = n; n == 0 {
+				exact = true
+			}
 		}
 		if d <= max(1, max(len(want), len(have))/3) {
 			best = append(best, scored{c, d})
@@ -198,10 +203,68 @@ func nearest(name string, candidates []string) []string {
 		return strings.Compare(a.name, b.name)
 	})
 	var out []string
-	for i := 0; i < len(best) && i < 3; i++ {
+	for i := 0; i < len(best) && i < 3 && (!exact || best[i].d == 0); i++ {
 		out = append(out, best[i].name)
 	}
 	return out
+}
+
+// splitWords are the words of a name, sorted, without the plural.
+func splitWords(name string) []string {
+	var words []string
+	from := 0
+	cut := func(to int) {
+		if from < to {
+			w := strings.ToLower(name[from:to])
+			if n := len(w); n > 3 && w[n-1] == 's' {
+				w = w[:n-1]
+			}
+			words = append(words, w)
+		}
+		from = to
+	}
+	for i := 0; i < len(name) && i < 100; i++ {
+		switch c := name[i]; {
+		case c == '_' || c == '-' || c == '.' || c == '$':
+			cut(i)
+			from = i + 1
+		case c >= 'A' && c <= 'Z' && i > 0 && (name[i-1] < 'A' || name[i-1] > 'Z'):
+			cut(i)
+		}
+	}
+	cut(min(len(name), 100))
+	slices.Sort(words)
+	return words
+}
+
+// sameWords tells whether the second name is made of the words of the first, in
+// any order, with at most one more, and how many words are not the same: verbs
+// may be others that mean the same.
+func sameWords(a, b []string) (differ int, ok bool) {
+	if len(a) < 2 || len(b) < len(a) || len(b) > len(a)+1 {
+		return 0, false
+	}
+	left := slices.Clone(b)
+	differ = len(b) - len(a)
+	for _, w := range a {
+		i := slices.Index(left, w)
+		if i < 0 {
+			if i = slices.IndexFunc(left, func(x string) bool { return synonyms[x] != "" && synonyms[x] == synonyms[w] }); i < 0 {
+				return 0, false
+			}
+			differ++
+		}
+		left = slices.Delete(left, i, i+1)
+	}
+	return differ, true
+}
+
+// synonyms are verbs that interfaces use for one thing.
+var synonyms = map[string]string{
+	"get": "get", "fetch": "get", "read": "get", "retrieve": "get", "show": "get", "list": "get", "all": "get", "find": "get", "search": "get", "query": "get", "lookup": "get",
+	"create": "create", "add": "create", "new": "create", "insert": "create", "make": "create", "post": "create", "send": "create",
+	"update": "update", "edit": "update", "modify": "update", "change": "update", "set": "update", "patch": "update",
+	"delete": "delete", "remove": "delete", "destroy": "delete", "drop": "delete",
 }
 
 // fold removes what models get wrong without meaning another tool.

@@ -32,6 +32,8 @@ type run struct {
 	links         map[*goja.Object]pageLinks     // of pages that codemode.paginate has yet to look at
 	specs         map[string]goja.Value          // documents that codemode.spec was given, by its arguments
 	absentTools   map[*goja.Object]func() string // what stands for a tool that does not exist, and what to say
+	tested        map[*goja.Object]bool          // of these, those that the script asked for
+	spaces        map[*goja.Object]*namespace    // codemode and the servers
 	suspects      []suspect                      // promises taken for values
 	sent          []sentCall                     // calls of tools, to find those whose answers nobody awaited
 	forEach       bool                           // the script gives forEach an async function
@@ -87,7 +89,7 @@ func newRun(w *worker, id uint32, m *proto.RunMsg, vm *goja.Runtime) *run {
 		w: w, vm: vm, id: id, msg: m, cpu0: cpuNanos(), logLeft: m.MaxLogs, now: m.StartMillis,
 		names: w.names, errorClass: vm.Get("Error"), pending: map[uint32]*pendingCall{}, unhandled: map[*goja.Promise]struct{}{},
 		timers: map[uint32]*timer{}, cleared: map[uint32]struct{}{}, awake: make(chan struct{}, 1),
-		standIns: map[*goja.Object]*standIn{}, prelude: w.prelude, promised: map[*goja.Object]string{}, absentTools: map[*goja.Object]func() string{},
+		standIns: map[*goja.Object]*standIn{}, prelude: w.prelude, promised: map[*goja.Object]string{}, absentTools: map[*goja.Object]func() string{}, spaces: map[*goja.Object]*namespace{},
 	}
 	if !m.KeepTools || r.names == nil {
 		r.names = newNames(m.Tools)

@@ -167,6 +167,11 @@ func (r *run) toolMisused(o *goja.Object, key string) string {
 	if message := r.absentTools[o]; message != nil {
 		return message()
 	}
+	if label == "codemode.tools" {
+		if t := r.names.find(key); t != nil {
+			return "codemode.tools lists the tools: call one with codemode." + t.Identifier + "({…})"
+		}
+	}
 	if key == asList || key == asText {
 		return fmt.Sprintf("the tool %s was used %s: call it, await %s({…})", label, key, label)
 	}
