@@ -41,9 +41,32 @@ func (g *Gateway) web(r chi.Router) {
 	g.connectRoutes(r)
 	g.guardRoutes(r)
 	g.pinRoutes(r)
-	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
-		g.show(g.pages.Message(w, pages.MessageData{Frame: g.frame(nil, ""), Status: http.StatusNotFound, Title: "Not found", Text: "There is no page at this address."}))
+	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		g.message(w, g.whoever(r), http.StatusNotFound, "Not found", "There is no page at this address.")
 	})
+	// Addresses of forms and of programs have no page of their own. A person who
+	// opens one anyway would see an empty window.
+	r.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+			if chi.RouteContext(r.Context()).Routes.Match(chi.NewRouteContext(), m, r.URL.Path) {
+				w.Header().Add("Allow", m)
+			}
+		}
+		if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		g.message(w, g.whoever(r), http.StatusMethodNotAllowed, "Nothing to see here", "This address is for a button of another page, or for programs. Begin on the home page.")
+	})
+}
+
+// whoever is the visitor of a page that is for everybody.
+func (g *Gateway) whoever(r *http.Request) visitor {
+	who, csrf, err := g.opt.Auth.Session(r)
+	if err != nil {
+		who, csrf = nil, ""
+	}
+	return visitor{who, csrf, g.settings()}
 }
 
 // show logs what could not be rendered; the response is already under way.
@@ -106,7 +129,7 @@ func (g *Gateway) frame(who *auth.Principal, csrf string) pages.Frame {
 	set := g.settings()
 	f := pages.Frame{Portal: set.cfg.Name, CSRF: csrf}
 	if who != nil {
-		f.User = who
+		f.User, f.Pending = who, g.waitingFor(who)
 		if who.Kind != auth.KindDev {
 			f.SignOut = "/auth/logout"
 		}
@@ -146,7 +169,7 @@ func (g *Gateway) serverRows(ctx context.Context, v visitor, grant string) (rows
 		row := pages.Server{ID: s.ID, Title: s.Title, Description: s.Description, State: string(st.State), Since: st.Since, NextTry: st.NextTry, Listed: st.Listed,
 			FromCache: s.FromCache, Transport: st.Transport, Tools: n, Warnings: s.Warnings}
 		if st.Error != nil {
-			row.Reason = st.Error.Message
+			row.Reason = strings.TrimPrefix(st.Error.Message, "server "+s.ID+": ") // it stands beside its name
 		}
 		if own := v.set.cfg.Servers[s.ID]; own.Auth.Used() {
 			own.ID = s.ID

@@ -87,7 +87,7 @@ func (g *Gateway) decideClient(w http.ResponseWriter, r *http.Request, v visitor
 }
 
 func (g *Gateway) clientsPage(w http.ResponseWriter, r *http.Request, v visitor) {
-	d := pages.ConnectedData{Frame: g.frame(v.who, v.csrf), Action: "/clients"}
+	d := pages.ConnectedData{Frame: g.frame(v.who, v.csrf), Action: "/clients", SignsIn: v.set.cfg.Auth.Mode != "none"}
 	list, err := g.opt.Auth.Server().Grants(r.Context(), v.who.ID)
 	if err != nil {
 		g.log.Warn("connected clients could not be listed", "error", err)

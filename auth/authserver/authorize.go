@@ -142,15 +142,16 @@ func isChallenge(s string) bool {
 // bad shows an error to the person: there is nobody to send them to.
 func (s *Server) bad(w http.ResponseWriter, r *http.Request, err error) {
 	e := internal("beginning a sign-in", err)
+	next := ""
 	if e.Status == 401 {
-		e.Status = 400
+		e.Status, next = 400, " In the client, remove the portal and add it again."
 	}
 	s.log.InfoContext(r.Context(), "sign-in of a client not begun", "remote", s.caller(r), "error", e)
 	if e.Status >= 500 {
 		s.page(w, r, e.Status, "Not possible right now", e.Description+".")
 		return
 	}
-	s.page(w, r, e.Status, "This client cannot sign you in", "The portal was asked to sign you in to a client, but "+e.Description+". Nothing was sent anywhere.")
+	s.page(w, r, e.Status, "This client cannot sign you in", "The portal was asked to sign you in to a client, but "+e.Description+". Nothing was sent anywhere."+next)
 }
 
 // back sends an error to the client, with who says so (RFC 9207).

@@ -43,6 +43,7 @@ type ConnectedData struct {
 	Frame
 	Clients []Connected
 	Action  string // path that the forms post to
+	SignsIn bool   // clients have to sign in; else none is listed
 	Problem string // why the list is not known; empty: it is
 }
 
