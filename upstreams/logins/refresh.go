@@ -49,16 +49,12 @@ func (l *Logins) renew(ctx context.Context, s config.Server, own, old string) (*
 func (l *Logins) renewLocked(ctx context.Context, s config.Server, own, key, old string) (*record, error) {
 	lock, me := "lock:"+key, []byte(rand.Text())
 	for {
-		rec, err := l.load(ctx, s, own, true)
+		rec, done, err := l.renewed(ctx, s, own, old)
 		switch {
 		case err != nil:
 			return nil, err
-		case rec == nil:
-			return nil, &Needed{Server: s.ID, User: own, Reason: neverReason(own)}
-		case rec.Dead != "":
-			return nil, &Needed{Server: s.ID, User: own, Reason: rec.Dead}
-		case rec.Access != old && rec.valid(l.now()):
-			return rec, nil // another did it meanwhile
+		case done:
+			return rec, nil
 		case rec.Refresh == "":
 			return nil, l.bury(ctx, s, own, rec, "the sign-in has expired")
 		}
@@ -85,18 +81,26 @@ func (l *Logins) renewLocked(ctx context.Context, s config.Server, own, key, old
 		}
 	}()
 	// Again under the lock: who held it before may have done it.
-	rec, err := l.load(ctx, s, own, true)
-	switch {
-	case err != nil:
-		return nil, err
-	case rec == nil:
-		return nil, &Needed{Server: s.ID, User: own, Reason: neverReason(own)}
-	case rec.Dead != "":
-		return nil, &Needed{Server: s.ID, User: own, Reason: rec.Dead}
-	case rec.Access != old && rec.valid(l.now()):
-		return rec, nil
+	rec, done, err := l.renewed(ctx, s, own, old)
+	if err != nil || done {
+		return rec, err
 	}
 	return l.refresh(ctx, s, own, key, rec)
+}
+
+// renewed reads the login from the store; done says that another has renewed it
+// since it had the access token old. A *Needed error says that it is over.
+func (l *Logins) renewed(ctx context.Context, s config.Server, own, old string) (rec *record, done bool, err error) {
+	rec, err = l.load(ctx, s, own, true)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case rec == nil:
+		return nil, false, &Needed{Server: s.ID, User: own, Reason: neverReason(own)}
+	case rec.Dead != "":
+		return nil, false, &Needed{Server: s.ID, User: own, Reason: rec.Dead}
+	}
+	return rec, rec.Access != old && rec.valid(l.now()), nil
 }
 
 // refresh asks for another access token. Only a clear no ends the login:

@@ -1,12 +1,10 @@
 package worker
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"math"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -46,46 +44,6 @@ type writer struct {
 	noStandIns bool // a stand-in is looked at
 
 	absent *absent // what was undefined; nil: not of interest
-}
-
-// absent remembers which fields of a value were undefined wherever they stood:
-// they are not in JSON, and a field with a wrong name would vanish in silence.
-type absent struct {
-	defined, undefined map[string]bool
-	lists              int // of which every item was undefined
-	order              []string
-}
-
-// maxAbsent is how many names are remembered; more belong to no record.
-const maxAbsent = 200
-
-func newAbsent() *absent {
-	return &absent{defined: map[string]bool{}, undefined: map[string]bool{}}
-}
-
-func (a *absent) field(name string, isUndefined bool) {
-	if a == nil {
-		return
-	}
-	set := a.defined
-	if isUndefined {
-		set = a.undefined
-	}
-	if set[name] || len(set) >= maxAbsent {
-		return
-	}
-	set[name] = true
-	if isUndefined {
-		a.order = append(a.order, name)
-	}
-}
-
-// never are the fields that had no value anywhere.
-func (a *absent) never() []string {
-	if len(a.defined) >= maxAbsent {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(a.order), func(name string) bool { return a.defined[name] })
 }
 
 func newWriter(vm *goja.Runtime, max int) *writer {
@@ -480,85 +438,5 @@ func (w *writer) iterator(o *goja.Object, depth int) bool {
 		w.odd("an iterator", "use Array.from(it)")
 	}
 	w.iterate(o, depth)
-	return true
-}
-
-// binary writes buffers of bytes as base64 and other typed arrays as numbers.
-func (w *writer) binary(o *goja.Object, depth int) bool {
-	typ := o.ExportType()
-	isBuffer := typ == typeBuffer
-	if !isBuffer && (typ == nil || typ.Kind() != reflect.Slice || !numeric(typ.Elem().Kind())) {
-		return false
-	}
-	if w.strict {
-		w.odd("binary data", "pass base64 text, such as bytes.toBase64()")
-	}
-	var bytes []byte
-	switch x := o.Export().(type) {
-	case goja.ArrayBuffer:
-		bytes = x.Bytes()
-	case []byte:
-		bytes = x
-	default:
-		w.array(o, depth)
-		return true
-	}
-	n := len(bytes)
-	w.b = append(w.b, `{"$binary":"`...)
-	w.b = base64.StdEncoding.AppendEncode(w.b, bytes[:min(n, maxBinary)])
-	w.b = append(w.b, `","bytes":`...)
-	w.b = strconv.AppendInt(w.b, int64(n), 10)
-	w.b = append(w.b, '}')
-	return true
-}
-
-func numeric(k reflect.Kind) bool {
-	return k >= reflect.Int && k <= reflect.Float64 && k != reflect.Uintptr
-}
-
-// block takes a content block (image, audio, resource) out of the value: it
-// goes back beside the value, not as text inside it.
-func (w *writer) block(o *goja.Object) bool {
-	str := func(o *goja.Object, name string) string {
-		if v := o.Get(name); v != nil && goja.IsString(v) {
-			return v.String()
-		}
-		return ""
-	}
-	var what string
-	size := 0
-	switch kind := str(o, "type"); kind {
-	case "image", "audio":
-		data, mime := str(o, "data"), str(o, "mimeType")
-		if data == "" || mime == "" {
-			return false
-		}
-		what, size = kind+" "+mime, len(data)
-	case "resource":
-		res, ok := o.Get("resource").(*goja.Object)
-		if !ok || str(res, "uri") == "" {
-			return false
-		}
-		what, size = "resource "+clip(str(res, "uri"), 200), len(str(res, "text"))+len(str(res, "blob"))
-	case "resource_link":
-		if str(o, "uri") == "" || str(o, "name") == "" {
-			return false
-		}
-		what = "resource link " + clip(str(o, "uri"), 200)
-	default:
-		return false
-	}
-	inner := newWriter(w.vm, w.blockLeft)
-	if size <= w.blockLeft {
-		inner.members(o, 0)
-	}
-	if size > w.blockLeft || inner.cut {
-		w.cut = true
-		w.text(fmt.Sprintf("[%s left out: its %d bytes are more than the %d that may still be returned; return fewer or smaller ones]", what, size, w.blockLeft))
-		return true
-	}
-	w.blockLeft -= len(inner.b)
-	w.blocks = append(w.blocks, inner.b)
-	w.text(fmt.Sprintf("[%s: content block %d]", what, len(w.blocks)))
 	return true
 }
