@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -130,5 +131,25 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 		if !docs[d] {
 			t.Errorf("package in %s has no package comment", d)
 		}
+	}
+}
+
+// The map of files that a package draws in its doc.go is of files that exist.
+func TestMapsOfPackagesAreOfRealFiles(t *testing.T) {
+	entry := regexp.MustCompile(`(?m)^//\t([a-z0-9_]+\.(?:go|js)) `)
+	maps := 0
+	goFiles(t, func(path string, src []byte) {
+		if filepath.Base(path) != "doc.go" {
+			return
+		}
+		for _, m := range entry.FindAllSubmatch(src, -1) {
+			maps++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), string(m[1]))); err != nil {
+				t.Errorf("%s names %s, which does not exist", path, m[1])
+			}
+		}
+	})
+	if maps < 150 {
+		t.Fatalf("only %d files are named", maps)
 	}
 }

@@ -44,6 +44,29 @@
 //	process.go    what this process uses of its machine
 //	load.go       how much one user, and all, may hold at once
 //	request.go    what is known of one request
+//	announce.go   telling a chat of approvals
+//	auditline.go  what the audit says of a call
+//	callslist.go  the list of calls that comes back of a run
+//	connect.go    the pages where people sign in at servers
+//	contain.go    panics cost their own call only
+//	explain.go    what mcp-portal guard asks: decisions, tools
+//	gateway.go    Gateway: its parts, its routes, a new configuration
+//	guard.go      what the guard is told of a call, and filters
+//	httpapi.go    documents and requests of HTTP APIs in code
+//	kept.go       values too large for an answer
+//	madecalls.go  what a run has called, and what may be sent again
+//	passing.go    passing a request on to the replica that can answer
+//	personal.go   lists of servers that are one user's
+//	pins.go       changed definitions: page and command
+//	planask.go    asking about a plan in the client
+//	recording.go  runs in the store: kept, sealed, begun again
+//	runlogins.go  runs that wait for a sign-in
+//	seen.go       what results were seen to look like
+//	signin.go     asking for a sign-in in the middle of a call
+//	waiting.go    the number beside "Approvals"
+//	webclients.go routes of sign-in, and pages about clients
+//	webrun.go     the page of what one run waits for
+//	withheld.go   tools that a caller cannot use now, and why
 //	paramheaders.go  arguments that travel in headers, too
 //	web.go        pages, sign-in, status
 package gateway

@@ -21,4 +21,10 @@
 //	index.go      the search index and its scoring
 //	tokens.go     words out of names and sentences
 //	synonyms.go   words that mean nearly the same in tool names
+//	looks.go      which tools only look
+//	links.go      explicit addresses for URIs in results
+//	paramheaders.go  arguments that travel in headers, too
+//	personal.go   lists that are one user's
+//	pins.go       definitions compared with the approved ones
+//	pinstore.go   what was approved, in the store
 package registry

@@ -9,4 +9,5 @@
 //	headers.go   Mcp-* request headers of both eras and their value encoding
 //	sse.go       server-sent events, reading and writing
 //	version.go   protocol versions and eras
+//	level.go     levels of log messages
 package wire

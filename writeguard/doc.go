@@ -34,6 +34,13 @@
 //	companion.go  calls made from a call: its preview, its undoing
 //	wait.go       waiting for an answer
 //	question.go   the question in a client's form, and reading its answer
+//	condition.go  when: conditions in CEL, bounded
+//	issue.go      what is wrong with a condition, in plain words
+//	budget.go     budgets of rules
+//	grant.go      a yes for several calls of one run
+//	labels.go     labels of servers and tools
+//	taints.go     what a session has read
+//	filter.go     secrets and patterns in arguments and results
 //
 // What always holds: a class is only ever loosened by the administrator (a
 // class in the configuration, or a server marked trust_annotations); whatever

@@ -23,6 +23,8 @@
 //	access.go      access tokens: making and checking
 //	keys.go        signing keys, shared by replicas
 //	limit.go       how often one address may ask
+//	vouched.go     tokens for people for whom the IdP vouches
+//	random.go      secrets, and the digests the store keeps of them
 //	errors.go      errors as OAuth has them
 //
 // The way of a sign-in: /authorize checks the client and keeps the request;

@@ -8,6 +8,14 @@
 //	tools.go     tools: what a user sees
 //	call.go      call: one tool, or a script
 //	check.go     check: validate a configuration
+//	checklive.go check --live: what the running portal says
+//	guard.go     guard explain: why a call is decided as it is
+//	guardtest.go guard test: tables of tests of a policy
+//	guardsuggest.go  guard suggest: a starting policy for a server
+//	guardreplay.go  guard replay: past calls under a changed policy
+//	pins.go      pins: changed definitions, and releasing them
+//	key.go       key: make an encryption key
+//	relaycancel.go  telling servers of 2025 that a call was cancelled
 //	private.go   how only this process reaches a portal started for it
 //	stdio.go     stdio: a client that only starts programs
 //	relay.go     what passes between standard input and output and a portal

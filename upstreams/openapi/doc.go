@@ -8,6 +8,7 @@
 //	schema.go     its schemas as JSON Schema of a bounded size, cycles included
 //	tool.go       an operation as an MCP tool
 //	request.go    arguments as a request: style.go its parameters, body.go its body
+//	path.go       path templates, and what may stand in them
 //	result.go     the answer as a result
 //	match.go      method and path as an operation
 //	spec.go       the document, or a part of it, for somebody who looks

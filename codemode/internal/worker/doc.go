@@ -17,6 +17,17 @@
 //	unwrap.go    result of a tool → value of a script
 //	write.go     JavaScript values → JSON within a budget
 //	failure.go   errors in the user's coordinates
+//	absent.go    asking whether a tool is there
+//	emptyfields.go  fields of a value that were undefined everywhere
+//	httpapi.go   codemode.spec and codemode.request
+//	jsonparse.go JSON.parse that keeps every digit
+//	mistakes.go  promises nobody awaited, where the language is silent
+//	traps.go     the same for their members
+//	walk.go      the syntax tree, node by node
+//	names.go     the tools of a run in every spelling
+//	prelude.go   loading prelude.js
+//	readings.go  code inside JSON text, CommonJS
+//	writebytes.go  bytes and content blocks in the value
 //	guard.go     guarded runs: the code asks before it tests
 //	guard.js     built-ins that ask before they look
 //	standin.go   what stands for an answer that is known later
