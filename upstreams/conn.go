@@ -88,6 +88,9 @@ type session struct {
 
 	watchers watchers
 
+	strayMu sync.Mutex
+	strays  map[string]*strayQuestion // by the server's id
+
 	levelMu sync.Mutex
 	level   string // of messages, as the server was told last; "": never
 
@@ -180,11 +183,14 @@ func (s *session) stray(m wire.Message, reply func(wire.Message)) {
 	case m.IsRequest() && m.Method == "ping":
 		reply(wire.Message{ID: m.ID, Result: json.RawMessage(`{}`)})
 	case m.IsRequest():
-		if l := s.inflight.newest(); l != nil {
-			l.ask(m, reply)
-			return
+		switch calls, mixed := s.inflight.ofOne(); {
+		case mixed:
+			s.nobodys(m, reply)
+		case calls != nil:
+			s.putStray(m, calls, reply)
+		default:
+			go s.orphan(m, reply)
 		}
-		go s.orphan(m, reply)
 	case s.listening(m) != nil: // on a pipe, the notices of a listen request
 		s.listening(m).push(m)
 	case global(m.Method):
@@ -194,8 +200,9 @@ func (s *session) stray(m wire.Message, reply func(wire.Message)) {
 			l.push(m)
 		}
 	case m.Method == "notifications/cancelled":
-		if l := s.inflight.asking(requestID(m.Params)); l != nil {
-			l.withdraw(requestID(m.Params))
+		id := requestID(m.Params)
+		if l := s.inflight.asking(id); !s.withdrawStray(id) && l != nil {
+			l.withdraw(id)
 		}
 	default:
 		if l := s.inflight.newest(); l != nil {
@@ -216,20 +223,6 @@ func (s *session) listening(m wire.Message) *live {
 		return l
 	}
 	return nil
-}
-
-// orphan takes a question that came while no call, or calls of several users,
-// were in flight. Some servers ask as soon as a session begins: the call that
-// it was begun for is about to come.
-func (s *session) orphan(m wire.Message, reply func(wire.Message)) {
-	for end := time.Now().Add(2 * time.Second); s.personal && time.Now().Before(end) && s.life.Err() == nil; time.Sleep(10 * time.Millisecond) {
-		if l := s.inflight.newest(); l != nil {
-			l.ask(m, reply)
-			return
-		}
-	}
-	s.log.Info("a question of the server cannot be tied to one call: refused", "method", s.peer.clean(m.Method))
-	reply(wire.Message{ID: m.ID, Error: wire.Errorf(wire.CodeMethodNotFound, "%s cannot be tied to a call: ask while one call is in flight", m.Method)})
 }
 
 // tell reports what concerns no call.

@@ -75,14 +75,27 @@ func (l *live) deliver(method string, params json.RawMessage) {
 	}
 }
 
-// ask puts a question of the server to the caller, in its own goroutine, and
-// hands the answer to reply. The idle deadline rests meanwhile.
+// ask puts a question that came on the call's own stream to the caller, and
+// hands the answer to reply.
 func (l *live) ask(m wire.Message, reply func(wire.Message)) {
-	l.mu.Lock()
-	if l.done || l.x.Ask == nil {
-		l.mu.Unlock()
+	if !l.put(m, func(res json.RawMessage, e *wire.Error, ended error) {
+		if ended != errWithdrawn {
+			reply(wire.Message{ID: m.ID, Result: res, Error: e})
+		}
+	}) {
 		reply(wire.Message{ID: m.ID, Error: wire.Errorf(wire.CodeMethodNotFound, "%s is not available during this call", m.Method)})
-		return
+	}
+}
+
+// put puts a question of the server to the caller, in its own goroutine. It
+// reports false when there is nobody to ask any more. then gets the answer or the
+// error, and what ended the question before that: errWithdrawn, the end of the
+// call, or nothing. The idle deadline rests meanwhile.
+func (l *live) put(m wire.Message, then func(res json.RawMessage, e *wire.Error, ended error)) bool {
+	l.mu.Lock()
+	if l.done || l.x.Ask == nil || l.watch.ctx.Err() != nil {
+		l.mu.Unlock()
+		return false
 	}
 	ctx, cancel := context.WithCancelCause(l.watch.ctx)
 	if l.asks == nil {
@@ -98,21 +111,19 @@ func (l *live) ask(m wire.Message, reply func(wire.Message)) {
 		defer l.watch.release()
 		defer cancel(nil)
 		res, e := l.x.Ask(ctx, m.Method, m.Params)
-		withdrawn := context.Cause(ctx) == errWithdrawn
+		ended := context.Cause(ctx)
 		l.mu.Lock()
 		delete(l.asks, key)
 		l.mu.Unlock()
-		switch {
-		case withdrawn:
-			return // the server does not want to know any more
-		case e != nil:
-			reply(wire.Message{ID: m.ID, Error: e})
-		case res == nil:
-			reply(wire.Message{ID: m.ID, Error: wire.Errorf(wire.CodeInternal, "the client gave no answer")})
-		default:
-			reply(wire.Message{ID: m.ID, Result: res})
+		if e == nil && res == nil {
+			e = wire.Errorf(wire.CodeInternal, "the client gave no answer")
 		}
+		if e != nil {
+			res = nil
+		}
+		then(res, e, ended)
 	}()
+	return true
 }
 
 // withdraw cancels a question under way.
@@ -191,23 +202,31 @@ func (f *inflight) len() int {
 	return len(f.calls)
 }
 
-// newest is the call that a message without an address belongs to: the newest
-// one. While calls of several users or sessions are in flight nobody can tell,
-// and a guess would show a question to whom it is not for: then it is nil.
-func (f *inflight) newest() *live {
+// ofOne are the calls that a message without an address may belong to, oldest
+// first. While calls of several users or sessions are in flight nobody can tell,
+// and a guess would show a question to whom it is not for: then there are none,
+// and mixed is true.
+func (f *inflight) ofOne() (found []*live, mixed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var found *live
 	for _, l := range f.calls {
 		if l.x.internal || l.x.Method == methodListen {
 			continue
 		}
-		if found != nil && (found.x.User != l.x.User || found.x.Session != l.x.Session) {
-			return nil
+		if found != nil && (found[0].x.User != l.x.User || found[0].x.Session != l.x.Session) {
+			return nil, true
 		}
-		found = l
+		found = append(found, l)
 	}
-	return found
+	return found, false
+}
+
+// newest is the call that a notification without an address is passed to.
+func (f *inflight) newest() *live {
+	if calls, _ := f.ofOne(); calls != nil {
+		return calls[len(calls)-1]
+	}
+	return nil
 }
 
 // byToken finds the call that a progress token of ours belongs to.

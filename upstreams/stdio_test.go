@@ -111,7 +111,7 @@ func TestQuestionInASharedChild(t *testing.T) {
 	if got := r.must(asking); !strings.Contains(got, "accept") {
 		t.Errorf("one session alone: %s", got)
 	}
-	other := tool("sleep", `{"ms":2000}`)
+	other := tool("lively", "") // until it is released
 	other.Session = "s2"
 	other.Ask = func(context.Context, string, json.RawMessage) (json.RawMessage, *wire.Error) {
 		t.Error("a question reached another session")
@@ -134,6 +134,7 @@ func TestQuestionInASharedChild(t *testing.T) {
 	if got := r.must(asking); !strings.Contains(got, "cannot be tied to a call") {
 		t.Errorf("two sessions at once: %s", got)
 	}
+	r.must(tool("release", ""))
 	<-done
 }
 
