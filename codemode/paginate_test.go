@@ -135,6 +135,20 @@ var pagers = []pager{
 		list, _ := slice(n*3, 3)
 		return fmt.Sprintf(`{"content":%s,"page":%d,"totalPages":3}`, list, n)
 	}},
+	{"lines of JSON, the last one says how to go on", `"service":{"type":"string"},"page_token":{"type":"string"}`, func(a map[string]any) string {
+		from := number(a, "page_token", 0)
+		list, left := slice(from, 3)
+		lines := strings.NewReplacer("[", "", "]", "", "},{", "}\n{").Replace(list)
+		if left > 0 {
+			lines += fmt.Sprintf("\r\n\n{\"next_page_token\":\"%d\"}", 7-left)
+		}
+		return lines + "\n"
+	}},
+	{"lines of JSON, the token among other words", `"cursor":{"type":"string"}`, func(a map[string]any) string {
+		from := number(a, "cursor", 0)
+		list, left := slice(from, 4)
+		return strings.NewReplacer("[", "", "]", "", "},{", "}\n{").Replace(list) + fmt.Sprintf("\n{\"has_more\":%v,\"next_cursor\":\"%d\",\"total\":7}", left > 0, 7-left)
+	}},
 	{"one page only", `"q":{"type":"string"}`, func(map[string]any) string {
 		list, _ := slice(0, 7)
 		return `{"items":` + list + `}`
@@ -161,7 +175,7 @@ func pagedHost(p pager) *fakeHost {
 			if body == "" {
 				return nil, &HostError{Code: "tool_error", Message: "quota"}
 			}
-			if strings.HasPrefix(body, "[") {
+			if strings.HasPrefix(body, "[") || strings.HasSuffix(body, "\n") || strings.Contains(body, "}\n{") {
 				return json.RawMessage(text(body)), nil
 			}
 			return json.RawMessage(`{"structuredContent":` + body + `}`), nil
@@ -234,4 +248,63 @@ func TestPaginateSaysWhatItCannotDo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A page size that a tool refuses costs a reading script nothing, is said, and
+// is not tried where the call could have changed something.
+func TestPaginateWithASizeThatIsRefused(t *testing.T) {
+	p := testPool(t, nil)
+	for _, c := range []struct {
+		name, class, args string
+		refuse            func(args map[string]any) string
+		kind, want, said  string
+		calls             int
+	}{
+		{"too large", "read", "{per_page: 100}", tooLarge, "", "[1,2,3,4,5,6,7]", "s.list refused per_page 100 (per_page must be between 1 and 3); it was read in pages of its own size", 4},
+		{"of a write", "write", "{per_page: 100}", tooLarge, kindException, "per_page must be between 1 and 3", "", 1},
+		{"not for its size", "read", "{per_page: 2}", func(map[string]any) string { return "no such zone" }, kindException, "no such zone", "", 2},
+		{"none was wished", "read", "{}", func(map[string]any) string { return "no such zone" }, kindException, "no such zone", "", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			calls := 0
+			host := pagedHost(pager{params: `"page":{"type":"integer"},"per_page":{"type":"integer"}`, page: func(a map[string]any) string {
+				list, left := slice((number(a, "page", 1)-1)*3, 3)
+				return fmt.Sprintf(`{"rows":%s,"has_more":%v}`, list, left > 0)
+			}})
+			answers := host.call
+			host.call = func(ctx context.Context, h HostCall) (json.RawMessage, error) {
+				var args map[string]any
+				if err := json.Unmarshal(h.Arguments, &args); err != nil {
+					return nil, err
+				}
+				calls++
+				if why := c.refuse(args); why != "" {
+					return json.RawMessage(fmt.Sprintf(`{"isError":true,"content":[{"type":"text","text":%q}]}`, why)), nil
+				}
+				return answers(ctx, h)
+			}
+			host.query = func(context.Context, string, json.RawMessage) (json.RawMessage, error) {
+				return json.RawMessage(fmt.Sprintf(`{"name":"s_list","class":%q,"inputSchema":{"type":"object","properties":{"page":{"type":"integer"},"per_page":{"type":"integer"}}}}`, c.class)), nil
+			}
+			o := run(t, p, host, `return (await codemode.paginate(s.list, `+c.args+`)).map(x => x.id)`, tools("s_list")...)
+			if c.kind == "" {
+				wantValue(t, o, c.want)
+			} else {
+				wantError(t, o, c.kind, c.want)
+			}
+			if logs := strings.Join(o.Logs, "\n"); (c.said == "") != (logs == "") || !strings.Contains(logs, c.said) {
+				t.Errorf("said %q", logs)
+			}
+			if calls != c.calls {
+				t.Errorf("%d calls, want %d", calls, c.calls)
+			}
+		})
+	}
+}
+
+func tooLarge(args map[string]any) string {
+	if number(args, "per_page", 3) > 3 {
+		return "per_page must be between 1 and 3"
+	}
+	return ""
 }

@@ -146,7 +146,7 @@ func (g *Gateway) applyPlan(ctx context.Context, r *request, id string) (json.Ra
 	switch {
 	case err == nil && plan.OwnedBy(r.who):
 	case err == nil || errors.Is(err, writeguard.ErrNotFound):
-		return toolError(fmt.Sprintf("There is no plan %q. Plans are kept for a day; check what has been done before you run code again.", bounded(id, 60))), nil
+		return toolError(fmt.Sprintf("There is no plan %q. A plan is made where policy wants one: the answer of a run then names it. Plans are kept for a day; check what has been done before you run code again.", bounded(id, 60))), nil
 	default:
 		return toolError("The plan could not be read, and nothing was sent: " + err.Error() + ". Try again shortly."), nil
 	}

@@ -242,6 +242,9 @@ func (g *Gateway) answerTools(ctx context.Context, r *request, a queryArguments,
 		shown++
 	}
 	head := fmt.Sprintf("showing %d of %d", shown, total)
+	if a.Query != "" || a.Pattern != "" {
+		head += " that fit" // or it would read like all that there are
+	}
 	switch {
 	case shown < len(tools):
 		head += " (the answer is full: ask for fewer names, or less detail)"
@@ -288,7 +291,8 @@ func (g *Gateway) describe(ctx context.Context, r *request, t *registry.Tool, de
 		}
 		return out + fmt.Sprintf("\ninput JSON Schema: %d bytes, left out; the TypeScript above says the same", len(schema))
 	}
-	if schema != "" {
+	// Where tools are called from code, the declaration is all that it takes.
+	if schema != "" && (r.mode != ModeTwoTools || r.set.cfg.Code.Mode == "off") {
 		out += "\ninput JSON Schema: " + schema
 	}
 	return out

@@ -60,17 +60,17 @@ const (
 		`"code":{"type":"string","description":"JavaScript or TypeScript. Statements; end with return."},` +
 		`"tool":{"type":"string","description":"Instead: one tool by name."},` +
 		`"arguments":{"type":"object","description":"Arguments of tool."},` +
-		`"plan":{"type":"string","description":"Instead: id of a reviewed plan to apply."},` +
+		`"plan":{"type":"string","description":"Instead: id of a plan that an answer named, to apply it once reviewed."},` +
 		`"resume":{"type":"string","description":"Instead: id of a paused run to go on with."}}}`
 
 	executeToolSchema = `{"type":"object","properties":{` +
 		`"tool":{"type":"string","description":"Name of the tool."},` +
 		`"arguments":{"type":"object","description":"Arguments of tool."},` +
-		`"plan":{"type":"string","description":"Instead of tool: id of a reviewed plan to apply."}},"required":["tool"]}`
+		`"plan":{"type":"string","description":"Instead of tool: id of a plan that an answer named, to apply it once reviewed."}},"required":["tool"]}`
 
 	codeSchema = `{"type":"object","properties":{` +
 		`"code":{"type":"string","description":"JavaScript or TypeScript. Statements; end with return."},` +
-		`"plan":{"type":"string","description":"Instead: id of a reviewed plan to apply."},` +
+		`"plan":{"type":"string","description":"Instead: id of a plan that an answer named, to apply it once reviewed."},` +
 		`"resume":{"type":"string","description":"Instead: id of a paused run to go on with."}}}`
 
 	searchCodeSchema = `{"type":"object","properties":{` +

@@ -14,6 +14,7 @@
   const pagesNames = /^(?:total_?pages|page_?count|num_?pages|last_?page|pages)$/i;
   const totalNames = /^(?:total(?:_?(?:count|items|results|records|size))?|count_total|item_?count)$/i;
   const pageNames = /^(?:page|current_?page|page_?number|page_?index)$/i;
+  const parse = JSON.parse;
   const isObject = v => v !== null && typeof v === 'object' && !Array.isArray(v);
   const at = (v, path) => String(path).split('.').reduce((o, k) => o == null ? undefined : o[k], v);
   const firstIn = (names, props) => names.find(n => Object.hasOwn(props, n));
@@ -36,6 +37,25 @@
       if (lists.length > 1) throw new TypeError('codemode.paginate: the result has several lists (' + lists.join(', ') + '); say which: codemode.paginate(tool, args, {items: "' + lists[0] + '"})');
     }
     throw new TypeError('codemode.paginate: the result has no list; its fields are ' + Object.keys(page).slice(0, 12).join(', '));
+  }
+
+  // A text of JSON lines is a page too: its items are the lines, but for the one
+  // that only says how to go on. Any other text stays what it is.
+  function linesOf(text) {
+    const lines = [];
+    for (const line of text.split(/\r?\n/)) {
+      if (line.trim() === '') continue;
+      let v;
+      try { v = parse(line); } catch { return text; }
+      if (!isObject(v)) return text;
+      lines.push(v);
+    }
+    return pageOf(lines);
+  }
+
+  function pageOf(lines) {
+    const goesOn = v => Object.keys(v).length > 0 && Object.keys(v).every(k => nextNames.test(k) || moreNames.test(k) || totalNames.test(k));
+    return { ...Object.assign({}, ...lines.filter(goesOn)), items: lines.filter(v => !goesOn(v)) };
   }
 
   // What a page says about the pages after it, from its own fields and those of
@@ -123,12 +143,12 @@
     if (typeof name !== 'string' || name === '') throw new TypeError('codemode.paginate takes a tool, or its name, then its arguments: codemode.paginate(codemode.<name>, {…})');
     options = options ?? {};
     for (const k of Object.keys(options)) if (!['items', 'next', 'arg', 'max'].includes(k)) throw new TypeError('codemode.paginate has no option ' + k + ': it takes items, next, arg and max');
-    const props = (await describe(name)).inputSchema?.properties ?? {};
+    const about = await describe(name), props = about.inputSchema?.properties ?? {};
     let now = { ...args };
     const sizeArg = firstIn(sizeArgs, props), most = props[sizeArg]?.maximum;
     if (sizeArg && now[sizeArg] === undefined && most > 0 && most <= 1000) now[sizeArg] = most;
     const max = options.max ?? Infinity, all = [], asked = new Set();
-    let before, byHeader = false;
+    let before, byHeader = false, lined = false;
     for (let pages = 0; ; pages++) {
       const key = JSON.stringify(now);
       if (asked.has(key)) throw new Error('codemode.paginate: the page after number ' + pages + ' is one that was read before; the tool repeats itself after ' + all.length + ' items');
@@ -137,12 +157,30 @@
       try {
         page = await call(name, now);
       } catch (e) {
-        if (pages > 0 && e instanceof Error) {
-          e.message += ' (codemode.paginate had read ' + all.length + ' items of ' + pages + ' pages by then)';
-          e.items = all;
+        // How many items one page has changes nothing about all of them, so a
+        // size that the tool will not have is left to the tool.
+        const wished = firstIn(sizeArgs, now);
+        if (pages === 0 && wished !== undefined && /^read\b/.test(about.class) && (e?.code === 'tool_error' || e?.code === 'protocol_error')) {
+          const plain = { ...now }; // no pattern: this code is guarded in plans
+          delete plain[wished];
+          try {
+            page = await call(name, plain);
+          } catch { throw e; }
+          console.warn('codemode.paginate: ' + name + ' refused ' + wished + ' ' + now[wished] + ' (' + e.message + '); it was read in pages of its own size');
+          now = plain;
         }
-        throw e;
+        if (page === undefined) {
+          if (pages > 0 && e instanceof Error) {
+            e.message += ' (codemode.paginate had read ' + all.length + ' items of ' + pages + ' pages by then)';
+            e.items = all;
+          }
+          throw e;
+        }
       }
+      if (typeof page === 'string') {
+        page = linesOf(page);
+        lined = isObject(page);
+      } else if (lined && isObject(page)) page = pageOf([page]); // a text of one line
       const list = listOf(page, options.items);
       let links = fromHeaders(linksOf(page));
       if (links.next) byHeader = true;
