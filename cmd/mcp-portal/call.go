@@ -36,7 +36,7 @@ Exit code 0: done. 2: the tool, the script or the policy answered an error.
 				in["tool"] = args[0]
 				if len(args) == 2 {
 					if !json.Valid([]byte(args[1])) {
-						return fmt.Errorf("the arguments are not valid JSON: %s", args[1])
+						return fmt.Errorf("the arguments are not valid JSON: %s. Write an object in single quotes: '{\"per_page\":2}'", args[1])
 					}
 					in["arguments"] = json.RawMessage(args[1])
 				}

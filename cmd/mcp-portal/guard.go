@@ -55,7 +55,7 @@ otherwise once the arguments are known.`,
 			q := map[string]any{"tool": args[0], "mode": mode, "client": client}
 			if len(args) == 2 {
 				if !json.Valid([]byte(args[1])) {
-					return fmt.Errorf("the arguments are not valid JSON: %s", args[1])
+					return fmt.Errorf("the arguments are not valid JSON: %s. Write an object in single quotes: '{\"per_page\":2}'", args[1])
 				}
 				q["arguments"] = json.RawMessage(args[1])
 			}

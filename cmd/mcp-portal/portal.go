@@ -253,7 +253,7 @@ func bound(cfg *config.Config, ln net.Listener) *config.Config {
 func listen(addr string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w. Choose another address", addr, err)
+		return nil, fmt.Errorf("listen on %s: %w. Choose another address with listen; port 0 takes a free one", addr, err)
 	}
 	return ln, nil
 }

@@ -48,7 +48,8 @@ func ClientName(portal string) string {
 
 // clients returns the instructions. name is a ClientName and address a parsed
 // URL written by net/url, so neither holds a quote, a dollar sign or a space.
-func clients(name, address string) []Client {
+// Without sign-in no token is asked for.
+func clients(name, address string, signsIn bool) []Client {
 	type remote struct {
 		Type string `json:"type,omitempty"`
 		URL  string `json:"url"`
@@ -61,6 +62,11 @@ func clients(name, address string) []Client {
 	bridge := local{"npx", []string{"-y", "mcp-remote", address}, nil}
 	if strings.HasPrefix(address, "http:") {
 		bridge.Args = append(bridge.Args, "--allow-http")
+	}
+	through, program := "Through the portal's own program, with a service token", local{"mcp-portal", []string{"stdio", "--url", address}, map[string]string{"MCP_PORTAL_TOKEN": "mcpp_st_..."}}
+	remotely := "Through mcp-remote, which signs in with the browser and needs Node.js"
+	if !signsIn {
+		through, program.Env, remotely = "Through the portal's own program", nil, "Through mcp-remote, which needs Node.js"
 	}
 	// Double quotes hold the question mark together in every shell.
 	quoted := `"` + address + `"`
@@ -89,9 +95,8 @@ func clients(name, address string) []Client {
 			{"As JSON", indented(map[string]any{"mcpServers": map[string]any{name: remote{"http", address}}})},
 		}},
 		{ID: "stdio", Name: "Clients that only start programs", Blocks: []Block{
-			{"Through mcp-remote, which signs in with the browser and needs Node.js", indented(map[string]any{"mcpServers": map[string]any{name: bridge}})},
-			{"Through the portal's own program, with a service token", indented(map[string]any{"mcpServers": map[string]any{name: local{
-				"mcp-portal", []string{"stdio", "--url", address}, map[string]string{"MCP_PORTAL_TOKEN": "mcpp_st_..."}}}})},
+			{remotely, indented(map[string]any{"mcpServers": map[string]any{name: bridge}})},
+			{through, indented(map[string]any{"mcpServers": map[string]any{name: program}})},
 		}},
 	}
 }

@@ -40,6 +40,6 @@ func (p *Pages) Home(w http.ResponseWriter, d HomeData) error {
 		u.RawQuery = q.Encode()
 	}
 	h := home{HomeData: d, URL: u.String()}
-	h.Clients = clients(ClientName(d.Portal), h.URL)
+	h.Clients = clients(ClientName(d.Portal), h.URL, d.SignsIn)
 	return p.render(w, http.StatusOK, "home", d.Portal, d.Frame, h)
 }

@@ -213,7 +213,7 @@ func TestClients(t *testing.T) {
 	const address = "http://127.0.0.1:8080/mcp?a=1&optimize_context=search_and_execute"
 	blocks := map[string]string{}
 	links := map[string]string{}
-	for _, c := range clients("demo", address) {
+	for _, c := range clients("demo", address, true) {
 		for _, b := range c.Blocks {
 			blocks[c.ID+" "+b.Label] = b.Text
 		}
@@ -245,6 +245,13 @@ func TestClients(t *testing.T) {
 		t.Errorf("vs code: %s", got)
 	}
 	checkLinks(t, links, address)
+	for _, c := range clients("demo", address, false) {
+		for _, b := range c.Blocks {
+			if strings.Contains(b.Label+b.Text, "token") || strings.Contains(b.Label+b.Text, "TOKEN") {
+				t.Errorf("%s asks for a token that nobody has: %s", c.ID, b.Text)
+			}
+		}
+	}
 }
 
 func TestClientName(t *testing.T) {
