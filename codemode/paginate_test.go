@@ -135,7 +135,7 @@ var pagers = []pager{
 		list, _ := slice(n*3, 3)
 		return fmt.Sprintf(`{"content":%s,"page":%d,"totalPages":3}`, list, n)
 	}},
-	{"lines of JSON, the last one says how to go on", `"service":{"type":"string"},"page_token":{"type":"string"}`, func(a map[string]any) string {
+	{"lines of JSON, the last one says how to go on", `"from":{"type":"string"},"page_token":{"type":"string"}`, func(a map[string]any) string {
 		from := number(a, "page_token", 0)
 		list, left := slice(from, 3)
 		lines := strings.NewReplacer("[", "", "]", "", "},{", "}\n{").Replace(list)
@@ -143,6 +143,13 @@ var pagers = []pager{
 			lines += fmt.Sprintf("\r\n\n{\"next_page_token\":\"%d\"}", 7-left)
 		}
 		return lines + "\n"
+	}},
+	{"token gone at the end, beside a time and page numbers", `"from":{"type":"string"},"page":{"type":"integer"},"pageToken":{"type":"string"}`, func(a map[string]any) string {
+		list, left := slice(number(a, "pageToken", 0), 3)
+		if left > 0 {
+			return fmt.Sprintf(`{"files":%s,"nextPageToken":"%d"}`, list, 7-left)
+		}
+		return fmt.Sprintf(`{"files":%s}`, list)
 	}},
 	{"lines of JSON, the token among other words", `"cursor":{"type":"string"}`, func(a map[string]any) string {
 		from := number(a, "cursor", 0)
@@ -234,6 +241,7 @@ func TestPaginateSaysWhatItCannotDo(t *testing.T) {
 			}
 			return ""
 		}},
+		{"a time that is no offset", `"from":{"type":"string"}`, `codemode.paginate(s.list, {from: "2026-11-29T00:00:00Z"})`, "", "[1]", func(map[string]any) string { return `{"items":[1]}` }},
 		{"a tool that ignores the page", `"page":{"type":"integer"},"per_page":{"type":"integer"}`, `codemode.paginate(s.list)`, "", "[1,2]", func(map[string]any) string { return `{"items":[1,2]}` }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -100,7 +100,9 @@
   function following(args, page, list, have, props, options, links) {
     const s = options.next === undefined ? { ...links, ...signs(page) } : { next: typeof options.next === 'function' ? options.next(page) : at(page, options.next), key: 'next' };
     const typed = (name, v) => /^(?:integer|number)$/.test(props[name]?.type) && typeof v === 'string' && /^\d+$/.test(v) ? Number(v) : v;
-    const pageArg = firstIn(pageArgs, props), offsetArg = firstIn(offsetArgs, props);
+    const pageArg = firstIn(pageArgs, props);
+    // An offset is a number: a "from" or "start" may as well be a time.
+    const offsetArg = offsetArgs.find(n => Object.hasOwn(props, n) && (args[n] === undefined ? /integer|number/.test(String(props[n]?.type ?? 'number')) : /^\d+$/.test(String(args[n]))));
     const cursorArg = options.arg ?? (Object.hasOwn(args, s.key ?? '') ? s.key : undefined)
       ?? cursorArgs.find(n => Object.hasOwn(props, n) && (s.key ?? '').toLowerCase().replace(/_/g, '').endsWith(n.toLowerCase().replace(/_/g, ''))) ?? firstIn(cursorArgs, props);
     const sure = s.next !== undefined && s.next !== null && s.next !== '' && s.next !== 0;
@@ -148,7 +150,7 @@
     const sizeArg = firstIn(sizeArgs, props), most = props[sizeArg]?.maximum;
     if (sizeArg && now[sizeArg] === undefined && most > 0 && most <= 1000) now[sizeArg] = most;
     const max = options.max ?? Infinity, all = [], asked = new Set();
-    let before, byHeader = false, lined = false;
+    let before, byHeader = false, marked = false, lined = false;
     for (let pages = 0; ; pages++) {
       const key = JSON.stringify(now);
       if (asked.has(key)) throw new Error('codemode.paginate: the page after number ' + pages + ' is one that was read before; the tool repeats itself after ' + all.length + ' items');
@@ -185,6 +187,11 @@
       let links = fromHeaders(linksOf(page));
       if (links.next) byHeader = true;
       else if (byHeader) links = { next: '' }; // the pages before had one
+      if (!byHeader && options.next === undefined && !links.next) {
+        const said = signs(page).next;
+        if (said) marked = true;
+        else if (marked && said === undefined) links = { next: '' }; // so did these
+      }
       const text = list.length > 0 && pages > 0 && list.length === before?.length ? JSON.stringify(list) : undefined;
       if (text !== undefined && text === JSON.stringify(before)) {
         const s = signs(page);
