@@ -198,3 +198,27 @@ func TestDemoReset(t *testing.T) {
 		}
 	}
 }
+
+// The demo has an HTTP API with an OpenAPI document, if wanted: its operations
+// are tools like others, its writes are asked for.
+func TestDemoWithAnAPI(t *testing.T) {
+	p := startProcess(t, "demo", "--listen", "127.0.0.1:0", "--api")
+	p.waitServers(t, 9)
+	s := connect(t, p, modern, "", nil)
+	if got := text(t, call(t, s, "warehouse_items_list", map[string]any{"below": 1})); !strings.Contains(got, "headset-n") || strings.Contains(got, "dock-12") {
+		t.Errorf("items: %s", got)
+	}
+	book := map[string]any{"sku": "dock-12", "body": map[string]any{"quantity": 4, "note": "delivery"}}
+	asked := call(t, s, "warehouse_movement_create", book)
+	url := approvalURL.FindString(text(t, asked))
+	if !asked.IsError || url == "" {
+		t.Fatalf("a booking was not asked for: %s", text(t, asked))
+	}
+	newBrowser(t).decide(url, "approve")
+	if res := call(t, s, "warehouse_movement_create", book); res.IsError {
+		t.Errorf("after the approval: %s", text(t, res))
+	}
+	if got := text(t, call(t, s, "warehouse_item_get", map[string]any{"sku": "dock-12"})); !strings.Contains(got, `"in_stock":7`) {
+		t.Errorf("after the booking: %s", got)
+	}
+}

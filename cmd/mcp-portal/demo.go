@@ -22,9 +22,20 @@ import (
 //go:embed demo.yaml
 var demoYAML []byte
 
+// warehouseYAML is the server that --api adds at the end, below servers.
+const warehouseYAML = `  warehouse:
+    openapi: ${COMPANY}` + company.WarehouseDocument + ` # an HTTP API: each operation is a tool
+    description: What is in stock of the products that the company ships.
+    tools:
+      movement_create:
+        # A plan shows the item before, and its page can take the booking back.
+        preview: { with: item_get, args: { sku: args.sku } }
+        undo: { with: movement_delete, args: { id: result.id } }
+`
+
 func demoCommand() *cobra.Command {
 	var addr, preset, logLevel, companyAddr string
-	var outage, latency, keep, print, reset bool
+	var outage, latency, keep, print, reset, api bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run the portal with an example company, without sign-in",
@@ -42,12 +53,13 @@ what was changed and every call; --reset puts a running company back to its
 beginning.`,
 		Example: `  mcp-portal demo
   mcp-portal demo --listen 127.0.0.1:9000 --guard read-only
+  mcp-portal demo --api                             with an HTTP API as ninth server
   mcp-portal demo --company 127.0.0.1:9001          then, from another shell:
   mcp-portal demo --company 127.0.0.1:9001 --reset`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print {
-				_, err := cmd.OutOrStdout().Write(demoYAML)
+				_, err := cmd.OutOrStdout().Write(demoConfig(api))
 				return err
 			}
 			if reset {
@@ -64,7 +76,7 @@ beginning.`,
 				defer os.RemoveAll(dir)
 			}
 			log := newLog(config.Log{Level: logLevel})
-			p, err := startDemo(cmd.Context(), addr, companyAddr, preset, dir, company.Options{Outage: outage, Latency: latency, Log: log}, log)
+			p, err := startDemo(cmd.Context(), addr, companyAddr, preset, dir, demoConfig(api), company.Options{Outage: outage, Latency: latency, Log: log}, log)
 			if err != nil {
 				return err
 			}
@@ -83,6 +95,7 @@ beginning.`,
 	f.StringVar(&addr, "listen", "127.0.0.1:8080", "loopback address of the portal; port 0 takes a free one")
 	f.StringVar(&preset, "guard", "careful", "WriteGuard preset: careful, read-only or open")
 	f.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error")
+	f.BoolVar(&api, "api", false, "a ninth server, warehouse: an HTTP API with an OpenAPI document")
 	f.BoolVar(&outage, "outage", false, "the crm server fails its first three calls")
 	f.BoolVar(&latency, "latency", true, "some tools take as long as real ones (tracker issue_get: 150 ms)")
 	f.StringVar(&companyAddr, "company", "127.0.0.1:0", "loopback address of the example company's servers")
@@ -112,8 +125,16 @@ func resetCompany(ctx context.Context, addr string) error {
 	return nil
 }
 
+// demoConfig is the configuration of the demo, with the warehouse if wanted.
+func demoConfig(api bool) []byte {
+	if !api {
+		return demoYAML
+	}
+	return slices.Concat(demoYAML, []byte(warehouseYAML))
+}
+
 // startDemo runs the example company and a portal in front of it.
-func startDemo(ctx context.Context, addr, companyAddr, preset, dir string, opt company.Options, log *slog.Logger) (*portal, error) {
+func startDemo(ctx context.Context, addr, companyAddr, preset, dir string, yaml []byte, opt company.Options, log *slog.Logger) (*portal, error) {
 	if host, _, err := net.SplitHostPort(companyAddr); err != nil || !config.IsLoopback(host) {
 		return nil, fmt.Errorf("--company %s: the example company has no sign-in, so its address must be on loopback, e.g. 127.0.0.1:9001", companyAddr)
 	}
@@ -131,7 +152,7 @@ func startDemo(ctx context.Context, addr, companyAddr, preset, dir string, opt c
 		return nil, err
 	}
 	vars := map[string]string{"LISTEN": ln.Addr().String(), "DIR": dir, "PRESET": preset, "COMPANY": "http://" + upstream.Addr().String()}
-	cfg, err := config.Parse("demo.yaml", demoYAML, func(name string) (string, bool) { v, ok := vars[name]; return v, ok })
+	cfg, err := config.Parse("demo.yaml", yaml, func(name string) (string, bool) { v, ok := vars[name]; return v, ok })
 	if err != nil {
 		_ = ln.Close()
 		return nil, fmt.Errorf("the demo's configuration: %w", err)

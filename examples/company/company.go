@@ -130,6 +130,8 @@ type run struct {
 	calls      []*Call
 	callBytes  int
 	unrecorded int
+	stock      []Item     // of the warehouse, by SKU
+	movements  []Movement // of this run, as they were booked
 }
 
 // faults counts what the injected faults depend on.
@@ -143,7 +145,7 @@ type faults struct {
 }
 
 func newRun(number int, seed *fixture, outage bool) *run {
-	return &run{number: number, outage: outage, fixture: seed.clone(), numbers: map[string]int{}}
+	return &run{number: number, outage: outage, fixture: seed.clone(), numbers: map[string]int{}, stock: firstStock()}
 }
 
 // begin records a call.

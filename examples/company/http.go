@@ -24,7 +24,8 @@ const (
 	outageCalls    = 3
 )
 
-// Handler serves all eight servers, each at [Path], and for graders
+// Handler serves all eight servers, each at [Path], the API of the warehouse
+// with its document at [WarehouseDocument], and for graders
 //
 //	POST /reset               begins a new run; ?outage=true or false switches the scenario
 //	GET  /state               a [Report] as JSON
@@ -40,6 +41,7 @@ func (c *Company) routes() http.Handler {
 	for id, server := range c.servers {
 		mux.Handle(Path(id), c.endpoint(id, server))
 	}
+	c.warehouse(mux)
 	mux.HandleFunc("POST /reset", func(w http.ResponseWriter, req *http.Request) {
 		if text := req.URL.Query().Get("outage"); text != "" {
 			on, err := strconv.ParseBool(text)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"reflect"
+	"slices"
 )
 
 // Report says what a run has done so far.
@@ -20,6 +21,8 @@ type Report struct {
 	// from the fixture, by collection and id.
 	Changes []Change `json:"changes"`
 	Calls   []Call   `json:"calls"`
+	// Movements are those of the warehouse.
+	Movements []Movement `json:"movements,omitempty"`
 	// Unrecorded counts calls past the bounds of what is kept.
 	Unrecorded int `json:"unrecorded"`
 }
@@ -57,7 +60,7 @@ func (c *Company) Report() Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rep := Report{
-		Run: r.number, Outage: r.outage, Calls: calls, Unrecorded: r.unrecorded,
+		Run: r.number, Outage: r.outage, Calls: calls, Movements: slices.Clone(r.movements), Unrecorded: r.unrecorded,
 		Counts: r.counts(), Changes: []Change{},
 		Articles: []ArticleReport{},
 		Messages: append([]Message{}, r.Chat.Messages...),
