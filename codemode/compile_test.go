@@ -101,7 +101,7 @@ func TestDeclarationsCompile(t *testing.T) {
 				t.Errorf("%s %s: the arguments are unknown", server, tool.Name)
 			}
 			b.WriteString(d)
-			fmt.Fprintf(&b, "export type U%d = { call: { %s }[\"%s\"] };\n", n, Signature(id, tool.InputSchema, tool.OutputSchema), id)
+			fmt.Fprintf(&b, "export type U%d = { call: { %s }[\"%s\"] };\n", n, signature(id, tool.InputSchema, tool.OutputSchema), id)
 			n++
 		}
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("f%d.ts", file)), []byte(b.String()), 0o600); err != nil {

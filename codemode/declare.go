@@ -52,8 +52,8 @@ func (d *declarer) declaration(identifier, description string, input json.RawMes
 	return b.String()
 }
 
-// Signature renders a tool on one line: name(arguments): Promise<result>.
-func Signature(identifier string, input, output json.RawMessage) string {
+// signature renders a tool on one line: name(arguments): Promise<result>.
+func signature(identifier string, input, output json.RawMessage) string {
 	d := newDeclarer(identifier)
 	d.brief = true
 	args, optional := d.arguments(input)

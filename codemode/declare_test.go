@@ -64,7 +64,7 @@ func TestTypes(t *testing.T) {
 		{"wrong shapes inside", `{"type":"object","properties":{"a":7,"b":{"type":3},"c":{"type":"array","items":"x"},"d":{"enum":"x"},"e":{"anyOf":{}}},"required":"a"}`, `args?: { a?: unknown; b?: unknown; c?: unknown[]; d?: unknown; e?: unknown }`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := Signature("t", json.RawMessage(c.schema), nil)
+			got := signature("t", json.RawMessage(c.schema), nil)
 			if want := "t(" + c.want + "): Promise<unknown>"; got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
@@ -125,7 +125,7 @@ func TestCyclesAndSizesEnd(t *testing.T) {
 	if !strings.Contains(got, "type t_Node = {") || !strings.Contains(got, "children?: t_Node[]") || !strings.Contains(got, "type t_Node2 = {") {
 		t.Errorf("no name for the cycle:\n%s", got)
 	}
-	if got, want := Signature("t", json.RawMessage(tree), nil), "t(args?: { root?: { value?: string; children?: unknown[] } }): Promise<unknown>"; got != want {
+	if got, want := signature("t", json.RawMessage(tree), nil), "t(args?: { root?: { value?: string; children?: unknown[] } }): Promise<unknown>"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	var wide strings.Builder
@@ -157,7 +157,7 @@ func TestCyclesAndSizesEnd(t *testing.T) {
 		if len(got) > 400<<10 {
 			t.Errorf("%s: %d bytes", name, len(got))
 		}
-		if s := Signature("t", json.RawMessage(schema), nil); parses("declare const x: { "+s+" }") != nil {
+		if s := signature("t", json.RawMessage(schema), nil); parses("declare const x: { "+s+" }") != nil {
 			t.Errorf("%s: signature %.200s", name, s)
 		}
 	}
@@ -198,7 +198,7 @@ func TestDeclareCorpus(t *testing.T) {
 				t.Errorf("%s %s: the arguments are unknown", f, tool.Name)
 			}
 			all.WriteString(d)
-			if s := Signature(typeName(tool.Name), tool.InputSchema, tool.OutputSchema); strings.Contains(s, "\n") || parses("declare const x: { "+s+" }") != nil {
+			if s := signature(typeName(tool.Name), tool.InputSchema, tool.OutputSchema); strings.Contains(s, "\n") || parses("declare const x: { "+s+" }") != nil {
 				t.Errorf("%s %s: signature %s", f, tool.Name, s)
 			}
 			n++

@@ -206,10 +206,10 @@ func TestRowsOfTypes(t *testing.T) {
 		t.Errorf("row 20: %v\n%s", err, got)
 	}
 	good, bad := json.RawMessage(`{"type":"object","properties":{"a":{"type":"string"}}}`), json.RawMessage(`{"type":"object","properties":[}`)
-	if Signature("x", good, nil) != "x(args?: { a?: string }): Promise<unknown>" || Signature("y", bad, nil) != "y(args?: unknown): Promise<unknown>" {
-		t.Errorf("row 22: %s; %s", Signature("x", good, nil), Signature("y", bad, nil))
+	if signature("x", good, nil) != "x(args?: { a?: string }): Promise<unknown>" || signature("y", bad, nil) != "y(args?: unknown): Promise<unknown>" {
+		t.Errorf("row 22: %s; %s", signature("x", good, nil), signature("y", bad, nil))
 	}
-	if got, want := Signature("x", good, json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)), "x(args?: { a?: string }): Promise<{ n: number }>"; got != want {
+	if got, want := signature("x", good, json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)), "x(args?: { a?: string }): Promise<{ n: number }>"; got != want {
 		t.Errorf("row 23: %s, want %s", got, want)
 	}
 }

@@ -162,7 +162,7 @@ func modeOf(r *http.Request, set *settings) (Mode, string, error) {
 			}
 		}
 	}
-	return ParseMode(q, set.cfg.Code.Mode)
+	return parseMode(q, set.cfg.Code.Mode)
 }
 
 // readModern checks headers against the body, as 2026-07-28 demands

@@ -23,10 +23,10 @@ var (
 	codemodeValues = []string{"search_and_execute", "code", "off", "false"}
 )
 
-// ParseMode reads ?optimize_context= and ?codemode= under the admin's policy
+// parseMode reads ?optimize_context= and ?codemode= under the admin's policy
 // (code.mode). A value that is not known is an error that names those that
 // are. The note says when policy overruled what the URL asked for.
-func ParseMode(q url.Values, policy string) (mode Mode, note string, err error) {
+func parseMode(q url.Values, policy string) (mode Mode, note string, err error) {
 	optimize, err := one(q, "optimize_context", optimizeValues)
 	if err != nil {
 		return "", "", err

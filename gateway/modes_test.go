@@ -44,7 +44,7 @@ func TestParseMode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, note, err := ParseMode(q, c.policy)
+		got, note, err := parseMode(q, c.policy)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%q under %s: error %v, want one with %q", c.query, c.policy, err, c.err)

@@ -24,13 +24,13 @@ func TestBareNames(t *testing.T) {
 		"get_b2345678":          "",
 		"_b2345678":             "",
 	} {
-		got := BareName("everything", name, 64)
+		got := bareName("everything", name, 64)
 		if want == "" {
 			want = "everything_" + readablePrefix(name, 64-len("everything_")-1-hashLen)
 			want = strings.TrimSuffix(want, "_") + "_" + hashOf("everything", name)
 		}
 		if got != want {
-			t.Errorf("BareName(%q) = %q, want %q", name, got, want)
+			t.Errorf("bareName(%q) = %q, want %q", name, got, want)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestPrefixIsSwitched(t *testing.T) {
 	if bare.Offers == before.Offers {
 		t.Error("clients would not be told")
 	}
-	if bare.Tool("get_data") == nil || bare.Tool("s_get_data") != nil || bare.Tool(OutwardName("s", "a.b", 0)) == nil || !bare.Server("s").Bare {
+	if bare.Tool("get_data") == nil || bare.Tool("s_get_data") != nil || bare.Tool(outwardName("s", "a.b", 0)) == nil || !bare.Server("s").Bare {
 		t.Errorf("without prefix: %v", outwards(bare))
 	}
 	if p := bare.Prompt("greet"); p == nil || string(p.Outer) != `{"name":"greet"}` || bare.Prompt("s_greet") != nil {
@@ -126,7 +126,7 @@ func FuzzBareNamesAreInjective(f *testing.F) {
 		if strings.Contains(server, "\x00") {
 			return // no server id has a zero byte; it separates id and name in the hash
 		}
-		o1, o2 := BareName(server, n1, int(limit)), BareName(server, n2, int(limit))
+		o1, o2 := bareName(server, n1, int(limit)), bareName(server, n2, int(limit))
 		for _, o := range []string{o1, o2} {
 			if o == "" || len(o) > clampNameMax(int(limit)) || !isNameText(o) || strings.HasPrefix(o, ownPrefix) {
 				t.Fatalf("outward name %q of server %q", o, server)

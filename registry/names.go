@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// NameMaxDefault and NameMaxLeast bound the length of outward names: model
+// nameMaxDefault and nameMaxLeast bound the length of outward names: model
 // APIs refuse more than 64 characters, and some clients put a prefix of their
 // own before the name.
 const (
-	NameMaxDefault = 64
-	NameMaxLeast   = 40
+	nameMaxDefault = 64
+	nameMaxLeast   = 40
 )
 
 // The hash at the end of a name that could not keep its own letters: eight
@@ -25,7 +25,7 @@ const (
 	hashRest  = "0123456789" + hashFirst
 )
 
-// OutwardName is the name under which clients see a tool or prompt: server id,
+// outwardName is the name under which clients see a tool or prompt: server id,
 // underscore, the server's own name for it. It consists of [A-Za-z0-9_-], is
 // at most nameMax characters long (clamped to 40..64, 0 means 64) and depends on
 // nothing but its arguments.
@@ -43,7 +43,7 @@ const (
 //     two kinds cannot meet.
 //  3. Kept names of one server differ where the original names differ; hashed
 //     ones differ in their hash.
-func OutwardName(server, name string, nameMax int) string {
+func outwardName(server, name string, nameMax int) string {
 	nameMax = clampNameMax(nameMax)
 	if plain := serverPart(server, nameMax) + "_" + name; name != "" && isKept(plain, nameMax) {
 		return plain
@@ -67,15 +67,15 @@ func hashed(server, name string, nameMax int) string {
 	return part + "_" + readable + "_" + hashOf(server, name)
 }
 
-// BareName is the outward name of a tool or prompt of a server that is
+// bareName is the outward name of a tool or prompt of a server that is
 // configured without prefix: the server's own name for it, if that would be
-// kept by OutwardName's rule and does not begin like the portal's own tools.
-// Every other name is what OutwardName makes of it, hash included.
+// kept by outwardName's rule and does not begin like the portal's own tools.
+// Every other name is what outwardName makes of it, hash included.
 //
 // It is for a portal with one server. Two names of it never meet, but for the
 // same collision of the hash: kept names differ where the original names do and
 // do not end in underscore + hash; all others end so, see hashed.
-func BareName(server, name string, nameMax int) string {
+func bareName(server, name string, nameMax int) string {
 	if isKept(name, clampNameMax(nameMax)) && !strings.HasPrefix(name, ownPrefix) {
 		return name
 	}
@@ -93,24 +93,24 @@ type naming struct {
 
 func (n naming) outward(server, name string) string {
 	if n.bare {
-		return BareName(server, name, n.max)
+		return bareName(server, name, n.max)
 	}
-	return OutwardName(server, name, n.max)
+	return outwardName(server, name, n.max)
 }
 
 // code is how scripts know a tool. It does not depend on bare: scripts go on
 // when the prefix is switched off, and a tool named call or search does not
 // hide a function of the sandbox.
 func (n naming) code(server, name string) (identifier, member string) {
-	o := OutwardName(server, name, n.max)
-	return Identifier(o), MemberName(o)
+	o := outwardName(server, name, n.max)
+	return Identifier(o), memberName(o)
 }
 
 func clampNameMax(n int) int {
 	if n == 0 {
-		return NameMaxDefault
+		return nameMaxDefault
 	}
-	return min(NameMaxDefault, max(NameMaxLeast, n))
+	return min(nameMaxDefault, max(nameMaxLeast, n))
 }
 
 // serverPart is the beginning of the outward names of a server: its id, or, if
@@ -220,7 +220,7 @@ func readablePrefix(name string, room int) string {
 }
 
 // Identifier is an outward name as a JavaScript identifier: codemode.<it>().
-// It is the server part, an underscore and MemberName:
+// It is the server part, an underscore and memberName:
 //
 //	dns_zones_list        dns_zones_list
 //	my-server_get_data    myServer_get_data
@@ -229,17 +229,17 @@ func readablePrefix(name string, room int) string {
 // No two outward names share one. Server parts have no capitals, no underscore
 // and no dollar sign, so a dash may become the capital of the letter after it
 // (or, before a digit, a dollar sign) and can be told back; the first
-// underscore still separates; MemberName is injective by itself. What is not
+// underscore still separates; memberName is injective by itself. What is not
 // an outward name gets a leading dollar sign, which no other form has.
 func Identifier(outward string) string {
 	server, _, ok := strings.Cut(outward, "_")
 	if !ok || !isServerID(server) {
 		return "$" + strings.ReplaceAll(outward, "-", "$")
 	}
-	return camel(server) + "_" + MemberName(outward)
+	return camel(server) + "_" + memberName(outward)
 }
 
-// MemberName is the part of an outward name after its server as a JavaScript
+// memberName is the part of an outward name after its server as a JavaScript
 // identifier: <server>.<it>(). Within a server no two names share one:
 //
 //	get_data     get_data       no dash: as it is
@@ -247,7 +247,7 @@ func Identifier(outward string) string {
 //	get-all_data $get$all_data  anything else: a $ at the front, and for each dash
 //	then         then$          members with a meaning of their own in JavaScript:
 //	__proto__    proto$$        a $ and no underscore, which no other form has
-func MemberName(outward string) string {
+func memberName(outward string) string {
 	_, name, ok := strings.Cut(outward, "_")
 	if !ok {
 		name = outward
@@ -272,7 +272,7 @@ func MemberName(outward string) string {
 // would hide a word or global of the language or of the sandbox get an
 // underscore at the end, which no other id can have.
 func ServerIdentifier(id string) string {
-	s := camel(serverPart(id, NameMaxDefault))
+	s := camel(serverPart(id, nameMaxDefault))
 	if reservedIdentifier(s) {
 		return s + "_"
 	}

@@ -39,9 +39,9 @@ func TestNames(t *testing.T) {
 		{"a", "list_messages", "a_list_messages", "a_list_messages", "list_messages"},
 		{"a", "get_v2010xyz", "a_get_v2010xyz", "", ""}, // has a y, so no hash
 	} {
-		out := OutwardName(c.server, c.name, 64)
+		out := outwardName(c.server, c.name, 64)
 		if out != c.outward {
-			t.Errorf("OutwardName(%q, %q) = %q, want %q", c.server, c.name, out, c.outward)
+			t.Errorf("outwardName(%q, %q) = %q, want %q", c.server, c.name, out, c.outward)
 		}
 		if c.identifier == "" {
 			continue
@@ -49,8 +49,8 @@ func TestNames(t *testing.T) {
 		if got := Identifier(out); got != c.identifier {
 			t.Errorf("Identifier(%q) = %q, want %q", out, got, c.identifier)
 		}
-		if got := MemberName(out); got != c.member {
-			t.Errorf("MemberName(%q) = %q, want %q", out, got, c.member)
+		if got := memberName(out); got != c.member {
+			t.Errorf("memberName(%q) = %q, want %q", out, got, c.member)
 		}
 	}
 	for _, c := range []struct{ server, name, prefix string }{
@@ -68,20 +68,20 @@ func TestNames(t *testing.T) {
 		{"UPPER_case", "list", "upper-case-"},
 	} {
 		for _, limit := range []int{40, 64} {
-			out := OutwardName(c.server, c.name, limit)
+			out := outwardName(c.server, c.name, limit)
 			if limit == 64 && !strings.HasPrefix(out, c.prefix) {
-				t.Errorf("OutwardName(%q, %q) = %q, want it to begin with %q", c.server, c.name, out, c.prefix)
+				t.Errorf("outwardName(%q, %q) = %q, want it to begin with %q", c.server, c.name, out, c.prefix)
 			}
 			if len(out) > limit || !outwardForm.MatchString(out) || out == c.server+"_"+c.name {
-				t.Errorf("OutwardName(%q, %q, %d) = %q", c.server, c.name, limit, out)
+				t.Errorf("outwardName(%q, %q, %d) = %q", c.server, c.name, limit, out)
 			}
 		}
 	}
-	if a, b := OutwardName("foo", "foo/list", 0), OutwardName("foo", "foo.list", 0); a == b {
+	if a, b := outwardName("foo", "foo/list", 0), outwardName("foo", "foo.list", 0); a == b {
 		t.Errorf("foo/list and foo.list are both %s", a)
 	}
 	// Pinned: clients, scripts and people remember names across versions.
-	if got := OutwardName("vercel", "vercel.deploy", 64); got != "vercel_vercel_deploy_"+hashOf("vercel", "vercel.deploy") || !hashedForm.MatchString(got) {
+	if got := outwardName("vercel", "vercel.deploy", 64); got != "vercel_vercel_deploy_"+hashOf("vercel", "vercel.deploy") || !hashedForm.MatchString(got) {
 		t.Errorf("hashed name is %s", got)
 	}
 }
@@ -243,7 +243,7 @@ func TestPromptsAreNamedLikeTools(t *testing.T) {
 	if p := s.Prompt("a-b_greet"); p == nil || string(p.Outer) != `{"name":"a-b_greet"}` || p.Name != "greet" {
 		t.Errorf("prompt: %+v", p)
 	}
-	if p := s.Prompt(OutwardName("a-b", "sum.up", 0)); p == nil || p.Name != "sum.up" {
+	if p := s.Prompt(outwardName("a-b", "sum.up", 0)); p == nil || p.Name != "sum.up" {
 		t.Errorf("prompt with a dot: %+v", p)
 	}
 	if w := s.Server("a-b").Warnings; len(w) != 1 || !strings.Contains(w[0], "prompt 3") {
@@ -268,7 +268,7 @@ func FuzzNamesAreInjective(f *testing.F) {
 			return // no server id has a zero byte; it separates id and name in the hash
 		}
 		most := clampNameMax(int(limit))
-		o1, o2 := OutwardName(s1, n1, int(limit)), OutwardName(s2, n2, int(limit))
+		o1, o2 := outwardName(s1, n1, int(limit)), outwardName(s2, n2, int(limit))
 		same := s1 == s2 && n1 == n2
 		for _, o := range []string{o1, o2} {
 			if len(o) > most || !outwardForm.MatchString(o) {
@@ -285,8 +285,8 @@ func FuzzNamesAreInjective(f *testing.F) {
 			t.Fatalf("%q and %q have identifiers %q and %q", o1, o2, Identifier(o1), Identifier(o2))
 		}
 		p1, p2 := strings.SplitN(o1, "_", 2), strings.SplitN(o2, "_", 2)
-		if p1[0] == p2[0] && p1[1] != p2[1] && MemberName(o1) == MemberName(o2) {
-			t.Fatalf("%q and %q are both member %q", o1, o2, MemberName(o1))
+		if p1[0] == p2[0] && p1[1] != p2[1] && memberName(o1) == memberName(o2) {
+			t.Fatalf("%q and %q are both member %q", o1, o2, memberName(o1))
 		}
 		if (ServerIdentifier(s1) == ServerIdentifier(s2)) != (s1 == s2) {
 			t.Fatalf("servers %q and %q are %q and %q", s1, s2, ServerIdentifier(s1), ServerIdentifier(s2))

@@ -14,7 +14,7 @@ type Tool struct {
 	Server       string // server id
 	Name         string // original name
 	Outward      string // what clients see: [A-Za-z0-9_-], ≤ catalog.name_max
-	Identifier   string // OutwardName as a JavaScript identifier, injective
+	Identifier   string // outwardName as a JavaScript identifier, injective
 	Member       string // JavaScript identifier unique within the server, for <server>.<tool>()
 	Title        string
 	Description  string

@@ -18,15 +18,15 @@ func (f filter) keeps(op *Operation) bool {
 
 func matchesAny(patterns []string, op *Operation) bool {
 	for _, p := range patterns {
-		if Matches(p, op) {
+		if meansOperation(p, op) {
 			return true
 		}
 	}
 	return false
 }
 
-// Matches reports whether a pattern of operations.include means the operation.
-func Matches(pattern string, op *Operation) bool {
+// meansOperation reports whether a pattern of operations.include means the operation.
+func meansOperation(pattern string, op *Operation) bool {
 	if tag, ok := strings.CutPrefix(pattern, "tag:"); ok {
 		for _, t := range op.Tags {
 			if config.Match(tag, t) {

@@ -16,7 +16,7 @@ const wholeMost = 256 << 10
 
 // View chooses a part of a document. Empty: all of it, or an index.
 type View struct {
-	Paths      []string // patterns as in Matches
+	Paths      []string // patterns as in meansOperation
 	Tags       []string // patterns
 	Operations []string // operationIds or tools
 	Search     string   // words that method, path, id, summary and tags together must have
