@@ -310,7 +310,7 @@ func TestAdminLoginThatEndsIsLoud(t *testing.T) {
 	p.manager.Refresh("s")
 	p.until("the end of the admin's login is known", func() bool {
 		_, body := p.get("/status")
-		return strings.Contains(body, `"login_needed"`)
+		return strings.Contains(body, `"login_needed"`) && strings.Contains(body, "or each user signs in there")
 	})
 	if !strings.Contains(p.log.String(), "level=ERROR") {
 		t.Error("the log has no error about it")

@@ -93,6 +93,9 @@ func (s *server) degrade(err error, kind string, delay time.Duration) time.Durat
 	if errors.As(err, &need) {
 		// Nothing to mend and nothing to hurry for: a sign-in wakes the loop.
 		p.Kind, state = KindLogin, LoginNeeded
+		if s.personal() {
+			p.Message += ", for a list that all see; or each user signs in there and has a list of their own"
+		}
 		delay = max(delay, s.opts.BackoffMax)
 		s.mu.Lock()
 		lent := s.lent

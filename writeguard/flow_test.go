@@ -1,6 +1,7 @@
 package writeguard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -109,6 +110,12 @@ func TestTaints(t *testing.T) {
 	is(two, Private, false)
 	if got, _ := two.Of(t.Context(), "other"); got != 0 {
 		t.Errorf("another session: %s", got)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	one.Add(gone, "left", Private)
+	if got, _ := two.Of(t.Context(), "left"); got != Private {
+		t.Errorf("of a client that has gone another replica knows %s", got)
 	}
 	wrote := st.wrote
 	one.Add(t.Context(), "s", Private)

@@ -95,7 +95,8 @@ func (t *Taints) Add(ctx context.Context, session string, l Labels) {
 	if fresh {
 		return
 	}
-	if err := t.save(ctx, session, k.have); err != nil {
+	// Also for a client that has gone meanwhile: it has read what it has read.
+	if err := t.save(context.WithoutCancel(ctx), session, k.have); err != nil {
 		t.log.Warn("what a session has read is known to this process only, until the store is back", "error", err)
 	}
 }
