@@ -53,7 +53,7 @@ func ParseMessage(b []byte) (Message, error) {
 	if b = Readable(b); !json.Valid(b) {
 		return m, Errorf(CodeParse, "parse error: the body is not valid JSON")
 	}
-	o, err := splitObject(b)
+	o, err := SplitObject(b)
 	if err != nil {
 		return m, Errorf(CodeInvalidRequest, "invalid request: the message is not a JSON object")
 	}

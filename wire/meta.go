@@ -35,7 +35,7 @@ func SetMeta(params json.RawMessage, set map[string]json.RawMessage) (json.RawMe
 	}
 	var meta Object
 	if m := o.Get("_meta"); m != nil && !bytes.Equal(m, []byte("null")) {
-		if meta, err = splitObject(m); err != nil {
+		if meta, err = SplitObject(m); err != nil {
 			return nil, fmt.Errorf("set _meta: _meta: %w", err)
 		}
 	}

@@ -26,11 +26,12 @@ func ParseObject(b []byte) (Object, error) {
 	if !json.Valid(b) {
 		return nil, errors.New("parse JSON object: not valid JSON")
 	}
-	return splitObject(b)
+	return SplitObject(b)
 }
 
-// splitObject is ParseObject for bytes known to be valid JSON.
-func splitObject(b []byte) (Object, error) {
+// SplitObject is ParseObject for bytes known to be valid JSON: of others it makes
+// anything.
+func SplitObject(b []byte) (Object, error) {
 	var o Object
 	var bad error
 	err := scanObject(b, func(key, val []byte, _, _ int) {
@@ -165,6 +166,9 @@ func (o Object) Get(key string) json.RawMessage {
 func (o Object) String(key string) string {
 	var s string
 	if v := o.Get(key); len(v) > 0 && v[0] == '"' {
+		if inner := v[1:max(1, len(v)-1)]; plainText(inner) {
+			return string(inner)
+		}
 		_ = json.Unmarshal(v, &s)
 	}
 	return s
@@ -216,7 +220,7 @@ func Splice(obj json.RawMessage, key string, value json.RawMessage) (json.RawMes
 	case found == 1:
 		return slices.Concat(obj[:start], value, obj[end:]), nil
 	case found > 1: // which one counts is undefined: leave one only
-		o, err := splitObject(obj)
+		o, err := SplitObject(obj)
 		if err != nil {
 			return nil, err
 		}
@@ -266,8 +270,22 @@ func (o Object) Bytes() json.RawMessage {
 	return append(b, '}')
 }
 
+// plainText tells whether a text is its own JSON form, without the quotes.
+func plainText[T string | json.RawMessage](s T) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
 // Quote is s as a JSON string, without HTML escaping.
 func Quote(s string) json.RawMessage {
+	if plainText(s) {
+		b := make([]byte, 0, len(s)+2)
+		return append(append(append(b, '"'), s...), '"')
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)

@@ -48,6 +48,8 @@ type Document struct {
 	objects map[string]map[string]json.RawMessage // containers by pointer, for refs
 	parsed  map[*byte]wire.Object                 // parts by where they begin, for schemas: many tools share them
 	found   map[string]json.RawMessage            // what references lead to
+	written map[writtenKey]*written               // schemas of bodies and parameters
+	answers map[string]json.RawMessage            // output schemas
 }
 
 // Parse reads a document in JSON or YAML, OpenAPI 3 or Swagger 2.
@@ -59,7 +61,8 @@ func Parse(data []byte, o Options) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Document{options: o, raw: raw, byName: map[string]*Operation{}, objects: map[string]map[string]json.RawMessage{}, parsed: map[*byte]wire.Object{}, found: map[string]json.RawMessage{}}
+	d := &Document{options: o, raw: raw, byName: map[string]*Operation{}}
+	d.forget()
 	if d.root, err = wire.ParseObject(raw); err != nil {
 		return nil, fmt.Errorf("the document is no object: %w", err)
 	}

@@ -55,7 +55,7 @@ func (d *Document) walk(pointer string) json.RawMessage {
 		}
 		members := d.objects[at]
 		if members == nil {
-			o, err := wire.ParseObject(here)
+			o, err := wire.SplitObject(here)
 			if err != nil {
 				return nil
 			}
@@ -114,7 +114,7 @@ func (d *Document) object(raw json.RawMessage) wire.Object {
 	o, ok := d.parsed[&raw[0]]
 	if !ok {
 		var err error
-		if o, err = wire.ParseObject(raw); err != nil {
+		if o, err = wire.SplitObject(raw); err != nil {
 			return nil
 		}
 		if o == nil {
@@ -130,4 +130,5 @@ func (d *Document) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.objects, d.parsed, d.found = map[string]map[string]json.RawMessage{}, map[*byte]wire.Object{}, map[string]json.RawMessage{}
+	d.written, d.answers = map[writtenKey]*written{}, map[string]json.RawMessage{}
 }

@@ -217,11 +217,14 @@ func (c *schemas) keyword(key string, v json.RawMessage, o wire.Object, depth, r
 		if json.Unmarshal(v, &list) != nil || len(list) == 0 {
 			return nil
 		}
-		out := make([]json.RawMessage, 0, len(list))
-		for _, x := range list {
-			out = append(out, c.schema(x, depth+1, refs))
+		out := []byte{'['}
+		for i, x := range list {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = append(out, c.schema(x, depth+1, refs)...)
 		}
-		return wire.Encode(out)
+		return append(out, ']')
 	}
 	return nil // bounds, example, xml, discriminator, extensions, dynamic references …
 }

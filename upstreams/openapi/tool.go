@@ -31,7 +31,7 @@ func (d *Document) tool(op *Operation) json.RawMessage {
 		t = append(t, wire.Field{Key: "title", Value: wire.Quote(s)})
 	}
 	t = append(t, wire.Field{Key: "description", Value: wire.Quote(op.describe())}, wire.Field{Key: "inputSchema", Value: d.input(op)})
-	if out := d.outputSchema(op); out != nil {
+	if out := d.answer(op); out != nil {
 		t = append(t, wire.Field{Key: "outputSchema", Value: out})
 	}
 	t = append(t, wire.Field{Key: "annotations", Value: op.annotations(d.options.Trust)})
@@ -62,7 +62,7 @@ func (d *Document) input(op *Operation) json.RawMessage {
 		props := wire.Object{}
 		required := []string{}
 		for _, p := range op.params {
-			s, err := wire.ParseObject(c.schema(p.schema, 0, 0))
+			s, err := wire.SplitObject(c.top(p.schema))
 			if err != nil {
 				s = wire.Object{}
 			}
@@ -91,7 +91,7 @@ func (d *Document) input(op *Operation) json.RawMessage {
 }
 
 func withDefs(schema json.RawMessage, defs wire.Object) json.RawMessage {
-	o, err := wire.ParseObject(schema)
+	o, err := wire.SplitObject(schema)
 	if err != nil || len(defs) == 0 {
 		return schema
 	}
@@ -113,7 +113,7 @@ func (b *body) input(c *schemas) json.RawMessage {
 	case bodyBytes:
 		return say(wire.Object{{Key: "type", Value: json.RawMessage(`"string"`)}, {Key: "contentEncoding", Value: json.RawMessage(`"base64"`)}}, "("+b.media+", as base64)")
 	}
-	o, err := wire.ParseObject(c.schema(b.schema, 0, 0))
+	o, err := wire.SplitObject(c.top(b.schema))
 	if err != nil {
 		return anything
 	}
@@ -160,7 +160,7 @@ func (d *Document) outputSchema(op *Operation) json.RawMessage {
 		return nil
 	}
 	schema, defs := d.fit(true, maxOutputSchema, func(c *schemas) json.RawMessage { return c.schema(op.output, 0, 0) })
-	o, err := wire.ParseObject(withDefs(schema, defs))
+	o, err := wire.SplitObject(withDefs(schema, defs))
 	if err != nil || len(o) == 0 {
 		return nil
 	}
