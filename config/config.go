@@ -137,6 +137,7 @@ type Server struct {
 	URL       string            `yaml:"url"`       // of a remote server; either this or command
 	Transport string            `yaml:"transport"` // "auto" (default), "streamable-http", "sse", "stdio"
 	Headers   map[string]Secret `yaml:"headers"`   // sent with every request
+	Query     map[string]Secret `yaml:"query"`     // with openapi: parameters in the query of every request, for APIs that take their key there; no argument can set them, and they are taken out of answers
 	Bearer    Secret            `yaml:"bearer"`    // Authorization: Bearer …
 	Auth      ServerAuth        `yaml:"auth"`
 

@@ -39,7 +39,10 @@ func (v *validator) isCredential(p place) bool {
 		}
 		_, has := u.User.Password()
 		return has
-	case "*": // a header, or a variable
+	case "*": // a header, a variable, or a key in the query
+		if strings.HasSuffix(p.generic, ".query.*") {
+			return true
+		}
 		name := strings.ToLower(p.path[strings.LastIndex(p.path, ".")+1:])
 		return slices.ContainsFunc([]string{"authorization", "cookie", "token", "secret", "password", "api-key", "api_key", "apikey"}, func(s string) bool { return strings.Contains(name, s) })
 	}

@@ -211,6 +211,15 @@ func (v *validator) http(path string, s Server, hasURL bool) {
 		}
 		credential = credential || canonical == "Authorization" || canonical == "Cookie" || strings.Contains(strings.ToLower(name), "key") || strings.Contains(strings.ToLower(name), "token")
 	}
+	for name := range s.Query {
+		switch p := join(key("query"), name); {
+		case s.OpenAPI == "":
+			v.report(p, "is only for a server with openapi; write headers or bearer instead")
+		case name == "" || strings.ContainsAny(name, "&=#? \t\r\n"):
+			v.report(p, "is not the name of a parameter; write it as the API's document does")
+		}
+		credential = true
+	}
 	if credential && u != nil && u.Scheme == "http" && !IsLoopback(u.Hostname()) {
 		v.warn(key("url"), "sends a credential over plain http; use https")
 	}
@@ -230,7 +239,7 @@ func (v *validator) local(path string, s Server) {
 	if s.Transport != "auto" && s.Transport != "stdio" {
 		v.report(key("transport"), "%s needs url, but command is given; remove transport or use stdio", s.Transport)
 	}
-	for _, k := range []string{"headers", "bearer", "auth"} {
+	for _, k := range []string{"headers", "query", "bearer", "auth"} {
 		if v.has(key(k)) {
 			v.report(key(k), "is only for a server with url; pass credentials in env instead")
 		}

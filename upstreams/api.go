@@ -25,6 +25,7 @@ type api struct {
 	*session
 	*endpoint
 	source *apiSource
+	keys   queryKeys
 }
 
 // dialAPI reads the document. The API itself is not asked: nothing that it
@@ -37,7 +38,7 @@ func dialAPI(ctx context.Context, sess *session, source *apiSource) (*api, error
 	info := wire.Object{{Key: "name", Value: wire.Quote(state.doc.Title)}, {Key: "version", Value: wire.Quote(state.doc.APIVersion)}}
 	sess.setHello(&hello{version: wire.Version20251125, transport: transportOpenAPI, serverInfo: info.Bytes(),
 		capabilities: json.RawMessage(`{"tools":{}}`), instructions: firstParagraph(state.doc.Description)})
-	return &api{session: sess, endpoint: source.e, source: source}, nil
+	return &api{session: sess, endpoint: source.e, source: source, keys: newQueryKeys(source.cfg)}, nil
 }
 
 func firstParagraph(s string) string {
@@ -118,7 +119,7 @@ func (c *api) prepare(ctx context.Context, req *openapi.Request, at *url.URL) (*
 	if err != nil {
 		return nil, c.peer.fail("", KindConfig, false, nil, "the request cannot be written: %v", stripURL(err))
 	}
-	r.URL = at // as it is: not parsed once more
+	r.URL = c.keys.sign(at) // as it is: not parsed once more
 	r.ContentLength = int64(len(req.Body))
 	r.Header.Set("Accept", "application/json, */*;q=0.5")
 	r.Header.Set("User-Agent", "mcp-portal")
@@ -157,13 +158,14 @@ func (c *api) answer(l *live, op *openapi.Operation, resp *http.Response) (json.
 	defer resp.Body.Close()
 	a := openapi.Answer{Status: resp.StatusCode, Header: resp.Header}
 	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
-		a.Final = to.String()
+		a.Final = string(c.keys.hide([]byte(to.String())))
 	}
 	body, err := readBounded(touching{resp.Body, l.watch}, c.max)
 	if err != nil {
 		return nil, c.peer.network(l.watch.ctx, l.x.Name, true, err)
 	}
-	a.Body = body
+	a.Body = c.keys.hide(body)
+	c.keys.hideHeader(a.Header)
 	return op.Result(a), nil
 }
 

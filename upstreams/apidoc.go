@@ -73,12 +73,15 @@ func (a *apiSource) remote() bool { return strings.Contains(a.cfg.OpenAPI, "://"
 func (a *apiSource) known() *apiState { return a.latest.Load() }
 
 func (a *apiSource) make(data []byte) (*apiState, error) {
-	var fixed []string
+	var fixed, query []string
+	for name := range a.cfg.Query {
+		query = append(query, name)
+	}
 	for h := range a.cfg.Headers {
 		fixed = append(fixed, h)
 	}
 	doc, err := openapi.Parse(data, openapi.Options{Include: a.cfg.Operations.Include, Exclude: a.cfg.Operations.Exclude, AnyRequest: a.cfg.Operations.AnyRequest,
-		Headers: fixed, Trust: a.cfg.TrustAnnotations})
+		Headers: fixed, Query: query, Trust: a.cfg.TrustAnnotations})
 	if err != nil {
 		return nil, a.peer.fail("", KindConfig, false, err, "its OpenAPI document %s: %v", a.place(), err)
 	}
@@ -139,6 +142,7 @@ func (a *apiSource) fetch(ctx context.Context, before bool) (data []byte, tag st
 		for k, v := range a.e.header {
 			r.Header[k] = v
 		}
+		r.URL = newQueryKeys(a.cfg).sign(r.URL)
 	}
 	if !before {
 		a.tag = ""

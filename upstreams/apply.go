@@ -69,7 +69,7 @@ func sameConnection(a, b config.Server) bool {
 	type link struct {
 		Enabled        bool
 		URL, Transport string
-		Headers        map[string]config.Secret
+		Headers, Query map[string]config.Secret
 		Bearer         config.Secret
 		Command        []string
 		Env            map[string]config.Secret
@@ -82,9 +82,12 @@ func sameConnection(a, b config.Server) bool {
 		Trust          bool
 	}
 	of := func(c config.Server) link {
-		l := link{c.IsEnabled(), c.URL, c.Transport, c.Headers, c.Bearer, c.Command, c.Env, c.Dir, c.Sessions, int64(c.ConnectTimeout), int64(c.CallTimeout), int64(c.CallCeiling), c.Auth, c.OpenAPI, c.Operations, c.OpenAPI != "" && c.TrustAnnotations}
+		l := link{c.IsEnabled(), c.URL, c.Transport, c.Headers, c.Query, c.Bearer, c.Command, c.Env, c.Dir, c.Sessions, int64(c.ConnectTimeout), int64(c.CallTimeout), int64(c.CallCeiling), c.Auth, c.OpenAPI, c.Operations, c.OpenAPI != "" && c.TrustAnnotations}
 		if len(l.Headers) == 0 {
 			l.Headers = nil
+		}
+		if len(l.Query) == 0 {
+			l.Query = nil
 		}
 		if len(l.Env) == 0 {
 			l.Env = nil

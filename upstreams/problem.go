@@ -55,6 +55,9 @@ func newPeer(id string, cfg config.Server) *peer {
 	}
 	add(cfg.Bearer)
 	add(cfg.Auth.ClientSecret)
+	for _, s := range cfg.Query {
+		add(s)
+	}
 	for _, s := range cfg.Headers {
 		add(s)
 	}

@@ -22,6 +22,7 @@ type Options struct {
 	// Headers are set by the portal itself; parameters of these names are left
 	// out.
 	Headers []string
+	Query   []string // the same for parameters of the query
 	// AnyRequest adds a tool for requests that the document does not describe.
 	AnyRequest bool
 	// Trust lets x-mcp hints loosen what the method says.

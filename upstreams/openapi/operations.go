@@ -175,6 +175,8 @@ func (d *Document) readParams(op *Operation, lists ...json.RawMessage) error {
 			continue
 		case p.in == "header" && d.ownHeader(p.name):
 			continue
+		case p.in == "query" && slices.ContainsFunc(d.options.Query, func(own string) bool { return strings.EqualFold(own, p.name) }):
+			continue // as above
 		}
 		p.readStyle(d.Version, o)
 		if p.schema == nil && d.Version == "2.0" {
