@@ -316,3 +316,52 @@ func tooLarge(args map[string]any) string {
 	}
 	return ""
 }
+
+// A page that says it is partial is read again, and what stays partial is said:
+// a sum over a part of the lines would look like a sum.
+func TestPaginateReadsPartialPagesAgain(t *testing.T) {
+	p := testPool(t, nil)
+	lines := func(partial bool) string {
+		if partial {
+			return "{\"id\":1}\n{\"partial\":true,\"missing_shards\":[1,3]}\n"
+		}
+		return "{\"id\":1}\n{\"id\":2}\n"
+	}
+	object := func(partial bool) string {
+		if partial {
+			return `{"rows":[{"id":1}],"partial":true}`
+		}
+		return `{"rows":[{"id":1},{"id":2}],"partial":false}`
+	}
+	for _, c := range []struct {
+		name, class string
+		page        func(partial bool) string
+		bad, calls  int // how many answers are partial first; how many calls there are
+		want, said  string
+	}{
+		{"lines, once", "read", lines, 1, 2, "[1,2]", "page 1 of s.list was partial and was read again, whole"},
+		{"object, twice", "read", object, 2, 3, "[1,2]", "read again, whole"},
+		{"always", "read", lines, 99, 3, "[1]", "page 1 is partial, also when asked again: items may be missing"},
+		{"no read", "write", object, 99, 1, "[1]", "page 1 is partial: items may be missing"},
+		{"never", "read", object, 0, 1, "[1,2]", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			calls := 0
+			host := pagedHost(pager{params: `"q":{"type":"string"}`, page: func(map[string]any) string {
+				calls++
+				return c.page(calls <= c.bad)
+			}})
+			host.query = func(context.Context, string, json.RawMessage) (json.RawMessage, error) {
+				return json.RawMessage(fmt.Sprintf(`{"name":"s_list","class":%q,"inputSchema":{"type":"object","properties":{"q":{"type":"string"}}}}`, c.class)), nil
+			}
+			o := run(t, p, host, `return (await codemode.paginate(s.list)).map(x => x.id)`, tools("s_list")...)
+			wantValue(t, o, c.want)
+			if logs := strings.Join(o.Logs, "\n"); (c.said == "") != (logs == "") || !strings.Contains(logs, c.said) {
+				t.Errorf("said %q", logs)
+			}
+			if calls != c.calls {
+				t.Errorf("%d calls, want %d", calls, c.calls)
+			}
+		})
+	}
+}

@@ -13,6 +13,7 @@
   const lastNames = /^(?:is_?last(?:_?page)?|last|done|complete)$/i;
   const pagesNames = /^(?:total_?pages|page_?count|num_?pages|last_?page|pages)$/i;
   const totalNames = /^(?:total(?:_?(?:count|items|results|records|size))?|count_total|item_?count)$/i;
+  const partialNames = /^(?:is_?)?partial(?:_?(?:results?|response|data))?$/i;
   const pageNames = /^(?:page|current_?page|page_?number|page_?index)$/i;
   const parse = JSON.parse;
   const isObject = v => v !== null && typeof v === 'object' && !Array.isArray(v);
@@ -39,6 +40,11 @@
     throw new TypeError('codemode.paginate: the result has no list; its fields are ' + Object.keys(page).slice(0, 12).join(', '));
   }
 
+  // Whether a server says that it could not read all of a page.
+  function isPartial(page) {
+    return isObject(page) && Object.keys(page).some(k => partialNames.test(k) && page[k] === true);
+  }
+
   // A text of JSON lines is a page too: its items are the lines, but for the one
   // that only says how to go on. Any other text stays what it is.
   function linesOf(text) {
@@ -54,7 +60,7 @@
   }
 
   function pageOf(lines) {
-    const goesOn = v => Object.keys(v).length > 0 && Object.keys(v).every(k => nextNames.test(k) || moreNames.test(k) || totalNames.test(k));
+    const goesOn = v => isPartial(v) || Object.keys(v).length > 0 && Object.keys(v).every(k => nextNames.test(k) || moreNames.test(k) || totalNames.test(k));
     return { ...Object.assign({}, ...lines.filter(goesOn)), items: lines.filter(v => !goesOn(v)) };
   }
 
@@ -150,7 +156,7 @@
     const sizeArg = firstIn(sizeArgs, props), most = props[sizeArg]?.maximum;
     if (sizeArg && now[sizeArg] === undefined && most > 0 && most <= 1000) now[sizeArg] = most;
     const max = options.max ?? Infinity, all = [], asked = new Set();
-    let before, byHeader = false, marked = false, lined = false;
+    let before, byHeader = false, marked = false, partial = 0, lined = false;
     for (let pages = 0; ; pages++) {
       const key = JSON.stringify(now);
       if (asked.has(key)) throw new Error('codemode.paginate: the page after number ' + pages + ' is one that was read before; the tool repeats itself after ' + all.length + ' items');
@@ -183,6 +189,15 @@
         page = linesOf(page);
         lined = isObject(page);
       } else if (lined && isObject(page)) page = pageOf([page]); // a text of one line
+      if (isPartial(page)) {
+        if (++partial < 3 && /^read\b/.test(about.class)) {
+          asked.delete(key);
+          pages--;
+          continue; // as a person would: ask again
+        }
+        console.warn('codemode.paginate: ' + name + ' says that page ' + (pages + 1) + ' is partial' + (partial < 3 ? '' : ', also when asked again') + ': items may be missing in the result');
+      } else if (partial > 0) console.warn('codemode.paginate: page ' + (pages + 1) + ' of ' + name + ' was partial and was read again, whole');
+      partial = 0;
       const list = listOf(page, options.items);
       let links = fromHeaders(linksOf(page));
       if (links.next) byHeader = true;
