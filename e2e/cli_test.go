@@ -81,3 +81,25 @@ func TestPausedScriptIsNotDone(t *testing.T) {
 		}
 	}
 }
+
+// The answer of a plan names the plan: that id goes on as the one of its run.
+func TestPlanGoesOnByItsID(t *testing.T) {
+	_, url := serveCompany(t, companyOptions)
+	p := startProcess(t, "serve", "--config", writeConfig(t, fmt.Sprintf(`listen: 127.0.0.1:0
+auth: {mode: none}
+guard: {rules: [{servers: [chat], class: [write], mode: [code], action: plan}]}
+servers:
+%s`, companyServers(url))))
+	p.waitServers(t, 8)
+	out, code := run(t, "call", "--url", p.URL, "--code", "return await chat.message_post({channel_id: 'C000', text: 'x'})")
+	m := planPage.FindStringSubmatch(out)
+	if code != 3 || m == nil {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	if status, page := newBrowser(t).decide(p.base()+m[0], "deny"); status != 200 {
+		t.Fatalf("%d: %.500s", status, page)
+	}
+	if out, _ := run(t, "call", "--url", p.URL, "--resume", m[1]); !strings.Contains(out, "Plan "+m[1]) || !strings.Contains(out, "removed") {
+		t.Errorf("going on with the plan: %s", out)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -22,7 +23,7 @@ approval is not run: on a terminal you are asked, elsewhere the answer says wher
 to approve it and how to go on.
 
 Exit code 0: done. 2: the tool, the script or the policy answered an error.
-3: the script waits for an approval.`,
+3: the script waits for an approval or for a plan to be decided.`,
 		Example: `  mcp-portal call dns_zones_list '{"per_page":50}'
   mcp-portal call --code 'return (await codemode.dns_zones_list({})).result_info'
   mcp-portal call --file report.ts
@@ -47,7 +48,11 @@ Exit code 0: done. 2: the tool, the script or the policy answered an error.
 			}
 			if resume != "" {
 				ways++
-				in["resume"] = resume
+				if strings.HasPrefix(resume, "pl-") { // people copy what the answer names
+					in["plan"] = resume
+				} else {
+					in["resume"] = resume
+				}
 			}
 			if file != "" {
 				ways++
@@ -67,7 +72,7 @@ Exit code 0: done. 2: the tool, the script or the policy answered an error.
 	f := cmd.Flags()
 	f.StringVar(&code, "code", "", "a script to run")
 	f.StringVarP(&file, "file", "f", "", "a file with a script to run; - reads standard input")
-	f.StringVar(&resume, "resume", "", "id of a paused run to go on with")
+	f.StringVar(&resume, "resume", "", "id of a paused run, or of a decided plan, to go on with")
 	return cmd
 }
 

@@ -15,6 +15,7 @@
 //	output.go      output schemas of the typed tools
 //	extras.go      prompts, resources and completion
 //	report.go      what a run changed, for graders
+//	warehouse.go   an HTTP API with an OpenAPI document (warehouse.yaml) instead of an MCP server
 //	dns.go tracker.go issues.go crm.go contacts.go billing.go logs.go docs.go kb.go chat.go
 //
 //	 HTTP ──▶ era of the request ──▶ SDK server (one per service) ──▶ call ──▶ run
