@@ -143,3 +143,23 @@ func (x *run) sending(ctx context.Context) error {
 
 // madeKey is the context key of a call's place in run.made.
 type madeKey struct{}
+
+// callWaits notes that a call, number i of those made if that is known, waits
+// for a person; callGoesOn that it does not any more, and has yet to be sent.
+// The caller of both holds mu.
+func (x *run) callWaits(i int, known bool) {
+	x.waiters++
+	x.waited = true
+	if known {
+		x.made[i].Status = "pending"
+	}
+	x.signal()
+}
+
+func (x *run) callGoesOn(i int, known bool) {
+	x.waiters--
+	if known {
+		x.made[i].Status = notSent
+	}
+	x.signal()
+}

@@ -32,23 +32,14 @@ func (x *run) waitForLogin(ctx context.Context, v *invitation) error {
 		x.logins[v.need.Server] = l
 	}
 	l.n++
-	x.waiters++
-	x.waited = true
-	if known {
-		x.made[i].Status = "pending"
-	}
-	x.signal()
+	x.callWaits(i, known)
 	x.mu.Unlock()
 	defer func() {
 		x.mu.Lock()
 		if l.n--; l.n == 0 && x.logins[v.need.Server] == l {
 			delete(x.logins, v.need.Server)
 		}
-		x.waiters--
-		if known {
-			x.made[i].Status = notSent
-		}
-		x.signal()
+		x.callGoesOn(i, known)
 		x.mu.Unlock()
 	}()
 	wait, cancel := context.WithCancel(ctx)

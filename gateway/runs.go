@@ -125,23 +125,14 @@ func (x *run) waitFor(ctx context.Context, a *writeguard.Approval) (*writeguard.
 		x.pending[a.ID] = &pendingApproval{approval: a}
 	}
 	x.pending[a.ID].n++
-	x.waiters++
-	x.waited = true
-	if known {
-		x.made[i].Status = "pending"
-	}
-	x.signal()
+	x.callWaits(i, known)
 	x.mu.Unlock()
 	defer func() {
 		x.mu.Lock()
 		if x.pending[a.ID].n--; x.pending[a.ID].n == 0 {
 			delete(x.pending, a.ID)
 		}
-		x.waiters--
-		if known {
-			x.made[i].Status = notSent
-		}
-		x.signal()
+		x.callGoesOn(i, known)
 		x.mu.Unlock()
 	}()
 	if _, err := x.g.approvals.Wait(ctx, a.ID); err != nil && ctx.Err() != nil {
