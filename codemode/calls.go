@@ -40,9 +40,13 @@ type callList struct {
 	args    int // bytes of unfinished calls
 	running int
 	closed  bool
-	idle    chan struct{} // closed when the last running call ends after closed
-	alarms  *alarms
-	tape    *tape
+	freed   chan struct{} // closed and replaced when a place becomes free
+
+	away      int           // of those running, calls that wait for a person
+	returning int           // of those, calls that want their places again
+	idle      chan struct{} // closed when the last running call ends after closed
+	alarms    *alarms
+	tape      *tape
 }
 
 type job struct {
@@ -56,7 +60,7 @@ type job struct {
 }
 
 func newCallList(e *execution, host Host) *callList {
-	c := &callList{e: e, host: host, idle: make(chan struct{}), tape: newTape(e)}
+	c := &callList{e: e, host: host, idle: make(chan struct{}), freed: make(chan struct{}), tape: newTape(e)}
 	c.alarms = newAlarms(func(n int) {
 		c.tape.answer(Event{Kind: EventAnswer, N: n, Data: json.RawMessage("null"), Time: time.Now().UnixMilli()})
 	})
@@ -132,7 +136,7 @@ func (c *callList) timer(j job) error {
 }
 
 func (c *callList) startLocked() {
-	for c.running < c.e.lim.Parallel && len(c.queue) > 0 && !c.closed {
+	for c.running-c.away+c.returning < c.e.lim.Parallel && len(c.queue) > 0 && !c.closed {
 		j := c.queue[0]
 		c.queue = c.queue[1:]
 		c.running++
@@ -172,6 +176,7 @@ func (c *callList) do(j job) {
 	defer c.mu.Unlock()
 	c.args -= len(j.args)
 	c.running--
+	c.freedLocked()
 	c.e.rest.call(-1)
 	c.startLocked()
 	if c.closed && c.running == 0 {
@@ -189,6 +194,7 @@ func (c *callList) hold(j job, standIn bool) {
 	}
 	c.args -= len(j.args)
 	c.running--
+	c.freedLocked()
 	if standIn {
 		i := len(c.held)
 		for i > 0 && c.held[i-1].n > j.n {
@@ -227,7 +233,7 @@ func (c *callList) ask(j job) (json.RawMessage, error) {
 	if !j.offered {
 		return nil, &HostError{Code: "unknown_tool", Message: fmt.Sprintf("there is no tool %.80q in this run", j.name)}
 	}
-	return c.host.Call(c.ctx, HostCall{Seq: j.index + 1, Question: j.n, Tool: j.name, Arguments: j.args, Known: j.known})
+	return c.host.Call(c.ctx, HostCall{Seq: j.index + 1, Question: j.n, Tool: j.name, Arguments: j.args, Known: j.known, Aside: c.aside})
 }
 
 // event is the answer to a question as the script is told.

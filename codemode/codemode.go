@@ -41,6 +41,10 @@ type HostCall struct {
 	Arguments json.RawMessage
 	Question  int  // its number among all that the script asked, as in its Recording
 	Known     bool // made before the run was continued from its recording, which does not have the answer
+	// Aside gives up the call's place among those that run at once while it waits
+	// for a person; back takes one again, and fails only when ctx ends. Nil: the
+	// call keeps its place.
+	Aside func() (back func(ctx context.Context) error)
 }
 
 // HostError is an error of Host.Call whose parts the script may see.

@@ -9,6 +9,7 @@
 //	   │
 //	   └─ run.go     one run: frames in, calls out through Host, clock, kill
 //	        ├─ calls.go    calls in parallel, records, budgets
+//	        │  aside.go    those that wait for a person
 //	        ├─ standin.go  answers that are known later, and references to them
 //	        └─ ended.go    why a worker died, in words for the model
 //	status.go    what the status page shows

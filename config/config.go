@@ -244,7 +244,7 @@ type Guard struct {
 	ApprovalExpires time.Duration `yaml:"approval_expires"` // how long an approval may be answered and then used, default 15m
 	PlanExpires     time.Duration `yaml:"plan_expires"`     // how long a plan may be decided and then applied, default 1h
 	AskTimeout      time.Duration `yaml:"ask_timeout"`      // how long a call waits for the person in the client, default 5m
-	Webhook         Webhook       `yaml:"webhook"`          // where approvals are announced, e.g. a chat
+	Webhook         Webhook       `yaml:"webhook"`          // where approvals and plans are announced, e.g. a chat
 }
 
 // Webhook is an address that is told of approvals: who asks for what, and where

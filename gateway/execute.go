@@ -229,7 +229,7 @@ func (h *host) Call(ctx context.Context, c codemode.HostCall) (json.RawMessage, 
 		return nil, &codemode.HostError{Code: "denied", Message: "This code can only look at the catalogue. Call tools with " + toolExecuteCode + "."}
 	}
 	params := wire.Object{{Key: "name", Value: wire.Quote(t.Outward)}, {Key: "arguments", Value: c.Arguments}}
-	p := &passage{req: h.req, mode: writeguard.Code, run: h.run.id, before: h.before, wait: h.run.waitFor, waitLogin: h.run.waitForLogin, sending: h.run.sending,
+	p := &passage{req: h.req, mode: writeguard.Code, run: h.run.id, before: h.before, wait: h.run.waitAside(c), waitLogin: h.run.waitForLogin, sending: h.run.sending,
 		collecting: h.run.collecting, collect: func(s writeguard.PlanStep) { h.run.collect(c, h.before, s) }}
 	result, err := h.g.callTool(ctx, p, t, params)
 	var kept *collected

@@ -1,13 +1,21 @@
 package gateway_test
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/mcp-portal/mcp-portal/auth/vault"
 	"github.com/mcp-portal/mcp-portal/upstreams/upstreamtest"
+	"github.com/mcp-portal/mcp-portal/writeguard"
 )
 
 // While a person decides, an administrator may change the policy. What counts
@@ -219,5 +227,176 @@ func TestTaintsFollowWhatWasRead(t *testing.T) {
 				asked(got)
 			}
 		})
+	}
+}
+
+// All calls of a script that wait for a person are shown together, more than
+// may run at once; approved together they are sent, each once, and no more of
+// them at once than the limit.
+func TestAllThatWaitsIsShownTogether(t *testing.T) {
+	var mu sync.Mutex
+	now, most := 0, 0
+	v := serve(t, upstreamtest.Legacy, func(c *upstreamtest.Call) bool {
+		if c.Method != "tools/call" {
+			return false
+		}
+		mu.Lock()
+		now++
+		most = max(most, now)
+		mu.Unlock()
+		time.Sleep(20 * time.Millisecond)
+		mu.Lock()
+		now--
+		mu.Unlock()
+		return false
+	})
+	p := start(t, trusted(v)+"code: {parallel: 3}\n", nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	got := c.code(`const r = await Promise.allSettled(Array.from({length: 30}, (_, i) => s.kill({id: 'k' + i}))); return r.filter(x => x.status === 'fulfilled').length`, "", nil)
+	list := got.approvals()
+	if len(list) != 30 || len(v.calls()) != 0 {
+		t.Fatalf("%d approvals: %s", len(list), got.Raw)
+	}
+	for _, id := range list {
+		p.approve(id)
+	}
+	got = c.resume(runID.FindString(got.Raw), "", nil)
+	sent := ids(v, "kill")
+	slices.Sort(sent)
+	if !strings.HasPrefix(got.text(), "30\n") || len(slices.Compact(sent)) != 30 || len(v.calls()) != 30 || most > 3 {
+		t.Errorf("%d calls, %d at once: %s", len(v.calls()), most, got.Raw)
+	}
+}
+
+// A plan that was begun and left by a process that died is gone on with only as
+// long as it could have been begun; what was under way is unknown, and nothing
+// is sent any more.
+func TestPlanIsNotGoneOnWithAfterItsTime(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v)+planWrites+"\n", nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	for name, change := range map[string]func(*writeguard.Progress){
+		"expired": func(g *writeguard.Progress) {
+			g.Attempt, g.Steps[0].State, g.Expires = "of a dead process", writeguard.StepDone, time.Now().Add(-time.Second)
+		},
+		"expired while sending": func(g *writeguard.Progress) {
+			g.Attempt, g.Steps[0].State, g.Expires = "of a dead process", writeguard.StepSending, time.Now().Add(-time.Second)
+		},
+	} {
+		before := len(v.calls())
+		id := planIDs.FindString(c.code(`await Promise.all(['a', 'b'].map(id => s.kill({id})))`, "", nil).text())
+		p.decidePlan(id, "approve", "0", "1")
+		p.changePlan(id, change)
+		got := c.plan(id)
+		if len(v.calls()) != before || !strings.Contains(got.text(), "expired before it came to this step") || !got.Result.IsError {
+			t.Errorf("%s: %q %s", name, v.calls(), got.Raw)
+		}
+	}
+}
+
+// A direct call whose process died while it was sent as a plan is not "being
+// sent" for ever, and not sent again.
+func TestPlannedCallOfADeadProcess(t *testing.T) {
+	for state, want := range map[writeguard.StepState]string{writeguard.StepSending: "may have been carried out", writeguard.StepApproved: "ran kill"} {
+		v := serve(t, upstreamtest.Legacy, nil)
+		p := start(t, trusted(v)+planWrites, nil)
+		c := p.client(legacy, "", noCaps, nil)
+		id := planIDs.FindString(c.call("s_kill", `{"id":"a"}`, "", nil).text())
+		p.decidePlan(id, "approve", "0")
+		p.changePlan(id, func(g *writeguard.Progress) { g.Attempt, g.Steps[0].State = "of a dead process", state })
+		got := c.call("s_kill", `{"id":"a"}`, "", nil)
+		if n := len(v.calls()); !strings.Contains(got.text(), want) || (state == writeguard.StepSending) != (n == 0) {
+			t.Errorf("%s: %d calls, %s", state, n, got.Raw)
+		}
+		if again := c.call("s_kill", `{"id":"a"}`, "", nil); planIDs.FindString(again.text()) == "" || strings.Contains(again.text(), id) {
+			t.Errorf("once more: %s", again.Raw)
+		}
+	}
+}
+
+// changePlan edits what became of a plan, as another process would have.
+func (p *portal) changePlan(id string, change func(*writeguard.Progress)) {
+	p.t.Helper()
+	box, err := vault.New(vault.Options{Store: p.store})
+	p.must(err)
+	_, err = writeguard.NewPlans(p.store, box, nil, nil).Change(context.Background(), id, func(_ *writeguard.Plan, g *writeguard.Progress) error {
+		change(g)
+		return nil
+	})
+	p.must(err)
+}
+
+// The report of a long plan that stopped early says so in a line, not in hundreds.
+func TestReportOfALongPlanIsBounded(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, func(c *upstreamtest.Call) bool {
+		if strings.Contains(string(c.Params), `"k2"`) {
+			c.Result(`{"isError":true,"content":[{"type":"text","text":"no such thing"}]}`)
+			return true
+		}
+		return false
+	})
+	p := start(t, trusted(v)+planWrites, nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	got := c.code(`await Promise.allSettled(Array.from({length: 200}, (_, i) => s.kill({id: 'k' + i})))`, "", nil)
+	id := planIDs.FindString(got.text())
+	all := make([]string, 200)
+	for i := range all {
+		all[i] = strconv.Itoa(i)
+	}
+	if !strings.Contains(got.text(), "200 calls") {
+		t.Fatalf("%s", got.Raw)
+	}
+	p.decidePlan(id, "approve", all...)
+	got = c.plan(id)
+	if !strings.Contains(got.text(), "2 done, 1 failed, 197 not sent") || !strings.Contains(got.text(), "4 to 200: not sent") || len(got.Raw) > 4000 {
+		t.Errorf("%d bytes: %s", len(got.Raw), got.Raw)
+	}
+}
+
+// A plan is announced when it is made and with each decision, without arguments,
+// and counted in the navigation of those whom it waits for.
+func TestPlansAreAnnounced(t *testing.T) {
+	var mu sync.Mutex
+	var got []map[string]any
+	raw := ""
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var m map[string]any
+		_ = json.Unmarshal(body, &m)
+		mu.Lock()
+		defer mu.Unlock()
+		got, raw = append(got, m), raw+string(body)
+	}))
+	defer hook.Close()
+	const waits = `title="waiting for you"`
+	for way, mode := range map[string]string{"script": twoTools, "call": ""} {
+		got, raw = nil, ""
+		v := serve(t, upstreamtest.Legacy, nil)
+		p := start(t, trusted(v)+planWrites[:len(planWrites)-2]+", webhook: {url: '"+hook.URL+"', secret: 0123456789abcdef}}\n", nil)
+		if _, page := p.get("/"); strings.Contains(page, waits) {
+			t.Errorf("something waits: %s", page)
+		}
+		c := p.client(legacy, mode, noCaps, nil)
+		var a answer
+		if way == "script" {
+			a = c.code(`await s.kill({id: 'the-argument'})`, "", nil)
+		} else {
+			a = c.call("s_kill", `{"id":"the-argument"}`, "", nil)
+		}
+		id := planIDs.FindString(a.text())
+		if _, page := p.get("/"); !strings.Contains(page, waits+`>1<`) {
+			t.Errorf("%s: the plan is not counted: %s", way, page)
+		}
+		p.decidePlan(id, "approve", "0")
+		p.until("both messages arrived", func() bool { mu.Lock(); defer mu.Unlock(); return len(got) >= 2 })
+		mu.Lock()
+		if got[0]["event"] != "plan.requested" || got[1]["event"] != "plan.decided" || got[1]["state"] != "ready" || got[0]["plan"] != id || got[0]["class"] != "destructive" ||
+			!strings.Contains(got[0]["text"].(string), p.url+"/plans/"+id) || strings.Contains(raw, "the-argument") || len(got) != 2 {
+			t.Errorf("%s: %v", way, got)
+		}
+		mu.Unlock()
+		if _, page := p.get("/"); strings.Contains(page, waits) {
+			t.Errorf("%s: still something waits", way)
+		}
 	}
 }

@@ -264,6 +264,9 @@ func (g *Gateway) makePlan(ctx context.Context, r *request, x *run) (*writeguard
 	g.recordPlan(ctx, r, plan, "plan/made", planned, "")
 	g.log.Info("a plan was made", "plan", plan.ID, "run", x.id, "stage", plan.Stage, "steps", len(steps), "user", r.who.ID)
 	_, progress, err := g.plans.Get(ctx, plan.ID)
+	if err == nil {
+		g.announcePlan(plan, progress, nil)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("The plan was made and cannot be read now: %w. Try portal_execute({plan: %q}) in a moment.", err, plan.ID)
 	}

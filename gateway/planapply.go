@@ -187,21 +187,14 @@ func (g *Gateway) appliedElsewhere(ctx context.Context, id string) bool {
 func (g *Gateway) apply(ctx context.Context, r *request, plan *writeguard.Plan) (*writeguard.Progress, error) {
 	attempt := randomID()
 	progress, err := g.plans.Change(ctx, plan.ID, func(_ *writeguard.Plan, p *writeguard.Progress) error {
-		switch st := p.State(g.now()); st {
-		case writeguard.PlanReady, writeguard.PlanApplying:
-		default:
-			return fmt.Errorf("it is %s", st)
-		}
-		p.Attempt = attempt
-		for i := range p.Steps {
-			if p.Steps[i].State == writeguard.StepSending {
-				p.Steps[i].State, p.Steps[i].Error, p.Steps[i].Ended = writeguard.StepUnknown, "the portal process ended while it was under way", g.now()
-			}
-		}
-		return nil
+		return g.takeOver(p, attempt)
 	})
 	if err != nil {
 		return nil, err
+	}
+	if progress.Over {
+		g.recordPlan(ctx, r, plan, "plan/applied", string(progress.State(g.now())), "it had expired")
+		return progress, nil
 	}
 	if n := progress.Count(); n[writeguard.StepDone]+n[writeguard.StepFailed]+n[writeguard.StepUnknown] == 0 {
 		if why := g.changedSince(ctx, r, plan, progress); why != "" {
@@ -237,6 +230,30 @@ func (g *Gateway) apply(ctx context.Context, r *request, plan *writeguard.Plan) 
 	}
 	g.recordPlan(ctx, r, plan, "plan/applied", string(progress.State(g.now())), "")
 	return progress, nil
+}
+
+// takeOver makes an attempt the one that applies a plan. What the process before
+// it was sending has an unknown outcome. A plan that was begun and left is gone
+// on with only as long as it could have been begun.
+func (g *Gateway) takeOver(p *writeguard.Progress, attempt string) error {
+	st := p.State(g.now())
+	if st != writeguard.PlanReady && st != writeguard.PlanApplying {
+		return fmt.Errorf("it is %s", st)
+	}
+	p.Attempt = attempt
+	expired := !g.now().Before(p.Expires)
+	for i := range p.Steps {
+		switch s := &p.Steps[i]; {
+		case s.State == writeguard.StepSending:
+			s.State, s.Error, s.Ended = writeguard.StepUnknown, "the portal process ended while it was under way", g.now()
+		case expired && s.State == writeguard.StepApproved:
+			s.State, s.Error = writeguard.StepNotSent, "the plan had expired before it came to this step"
+		}
+	}
+	if expired {
+		p.Over, p.Why = true, "its time was over when it was to be gone on with"
+	}
+	return nil
 }
 
 // refusePlan ends a plan of which nothing was sent.

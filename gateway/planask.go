@@ -105,8 +105,13 @@ func (g *Gateway) askPlan(ctx context.Context, r *request, ask asker, plan *writ
 			a.Remove = append(a.Remove, i)
 		}
 	}
-	if _, err := g.plans.Decide(context.WithoutCancel(ctx), plan.ID, a); err != nil && !errors.Is(err, writeguard.ErrClosed) {
+	switch now, err := g.plans.Decide(context.WithoutCancel(ctx), plan.ID, a); {
+	case errors.Is(err, writeguard.ErrClosed): // somebody was faster: what they said counts
+		return nil, true, nil
+	case err != nil:
 		return nil, false, fmt.Errorf("record the decision on plan %s: %w", plan.ID, err)
+	default:
+		g.announcePlan(plan, now, r.who)
 	}
 	g.recordPlan(ctx, r, plan, "plan/decided", decidedStatus(a), decidedNote(a))
 	return nil, true, nil

@@ -33,6 +33,7 @@ func (g *Gateway) planCall(ctx context.Context, p *passage, t *registry.Tool, ca
 		if _, progress, err = g.plans.Get(ctx, plan.ID); err != nil {
 			return nil, failed(err)
 		}
+		g.announcePlan(plan, progress, nil)
 	}
 	ev.Plan, ev.Step = plan.ID, 1
 	if progress.State(g.now()) == writeguard.PlanOpen {
@@ -53,6 +54,9 @@ func (g *Gateway) planCall(ctx context.Context, p *passage, t *registry.Tool, ca
 	case writeguard.PlanDenied:
 		return nil, &refusal{status: "denied", message: fmt.Sprintf("Denied: %s said no to %s on server %s. Nothing was changed. Do not try the same call again; ask the user how to go on.%s", writeguard.Visible(bounded(progress.Steps[0].ByName, 100)), call.Tool, call.Server, noteSentence(progress.Steps[0].Note))}
 	case writeguard.PlanApplying:
+		if !g.applying.has(plan.ID) && !g.appliedElsewhere(ctx, plan.ID) {
+			break // the process that was at it has died
+		}
 		return nil, &refusal{status: "pending", message: fmt.Sprintf("%s on server %s is being sent for another request, as plan %s. It is not sent twice; look at what it has done before you call it again.", call.Tool, call.Server, plan.ID)}
 	case writeguard.PlanOpen:
 		return nil, &refusal{status: "pending", message: fmt.Sprintf("Planned: %s on server %s is %s and was not run. %s The plan can be decided until %s.",
@@ -61,15 +65,24 @@ func (g *Gateway) planCall(ctx context.Context, p *passage, t *registry.Tool, ca
 	if d, err = g.stillHolds(ctx, p, t, call, d, func(now *writeguard.Terms) bool { return plan.SameTerms(0, now) }); err != nil {
 		return nil, err
 	}
+	if !g.applying.begin(plan.ID) {
+		return nil, failed(fmt.Errorf("%w: plan %s is being applied for another request", writeguard.ErrUnusable, plan.ID))
+	}
+	defer g.applying.end(plan.ID)
 	attempt := randomID()
-	if _, err := g.plans.Change(ctx, plan.ID, func(_ *writeguard.Plan, now *writeguard.Progress) error {
-		if st := now.State(g.now()); st != writeguard.PlanReady {
-			return fmt.Errorf("%w: plan %s is %s", writeguard.ErrUnusable, plan.ID, st)
+	if progress, err = g.plans.Change(ctx, plan.ID, func(_ *writeguard.Plan, now *writeguard.Progress) error {
+		if now.Attempt != progress.Attempt {
+			return fmt.Errorf("%w: another request was faster", writeguard.ErrUnusable)
 		}
-		now.Attempt = attempt
-		return nil
+		return g.takeOver(now, attempt)
 	}); err != nil {
 		return nil, failed(err)
+	}
+	if progress.Steps[0].State != writeguard.StepApproved {
+		if err := g.planOver(ctx, plan, attempt); err != nil {
+			return nil, failed(err)
+		}
+		return g.afterCall(ctx, p.req, plan, progress), nil
 	}
 	q := *p
 	q.step = &appliedStep{plan: plan}

@@ -93,9 +93,10 @@ func planReport(plan *writeguard.Plan, progress *writeguard.Progress) string {
 	fmt.Fprintf(&b, "Plan %s: %s: %s.", plan.ID, plural(len(plan.Steps), "step"), strings.Join(parts, ", "))
 	said, left := 0, 0
 	if progress.Why != "" {
-		fmt.Fprintf(&b, " Refused, since %s.", progress.Why)
+		fmt.Fprintf(&b, " %s, since %s.", map[bool]string{true: "Stopped", false: "Refused"}[n[writeguard.StepDone] > 0], progress.Why)
 	}
-	for i, s := range progress.Steps {
+	tail := notSentTail(progress)
+	for i, s := range progress.Steps[:tail] {
 		if said++; said > reportedSteps && s.State != writeguard.StepFailed && s.State != writeguard.StepUnknown {
 			left++
 			continue
@@ -114,9 +115,27 @@ func planReport(plan *writeguard.Plan, progress *writeguard.Progress) string {
 		}
 	}
 	if left > 0 {
-		fmt.Fprintf(&b, "\nand %d more: all are in structuredContent and on the page of the plan", left)
+		fmt.Fprintf(&b, "\nand %d more, all on the page of the plan", left)
+	}
+	if tail < len(progress.Steps) {
+		fmt.Fprintf(&b, "\n%d to %d: not sent (%s)", tail+1, len(progress.Steps), bounded(progress.Steps[tail].Error, 200))
 	}
 	return b.String()
+}
+
+// notSentTail is from where on no step was sent for one and the same reason. A
+// few are named one by one.
+func notSentTail(progress *writeguard.Progress) int {
+	const few = 3
+	n := len(progress.Steps)
+	i := n
+	for i > 0 && progress.Steps[i-1].State == writeguard.StepNotSent && progress.Steps[i-1].Error == progress.Steps[n-1].Error {
+		i--
+	}
+	if n-i <= few {
+		return n
+	}
+	return i
 }
 
 func firstLine(s string) string {
@@ -168,15 +187,19 @@ func withReport(result json.RawMessage, plan *writeguard.Plan, progress *writegu
 		State     writeguard.StepState `json:"state"`
 		Error     string               `json:"error,omitempty"`
 	}
-	steps := []step{}
-	for i, s := range progress.Steps {
+	steps, n := []step{}, progress.Count()
+	tail := notSentTail(progress)
+	for i, s := range progress.Steps[:tail] {
+		if i >= reportedSteps && s.State != writeguard.StepFailed && s.State != writeguard.StepUnknown {
+			continue
+		}
 		steps = append(steps, step{plan.Steps[i].Tool, plan.Steps[i].Server, bounded(string(shownArguments(plan, i)), 200), s.State, s.Error})
 	}
 	said, err := wire.ParseObject(o.Get("structuredContent"))
 	if err != nil {
 		said = wire.Object{{Key: "status", Value: json.RawMessage(`"error"`)}}
 	}
-	return o.Set("structuredContent", said.Set("applied", wire.Encode(map[string]any{"plan": plan.ID, "steps": steps})).Bytes()).Bytes()
+	return o.Set("structuredContent", said.Set("applied", wire.Encode(map[string]any{"plan": plan.ID, "steps": steps, "counts": n})).Bytes()).Bytes()
 }
 
 // stepsSentence says how many steps of a plan were sent by now.

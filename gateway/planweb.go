@@ -112,9 +112,10 @@ func (g *Gateway) planForm(w http.ResponseWriter, r *http.Request, v visitor) {
 	case len(answer.Approve)+len(answer.Remove) == 0:
 		problem = "Nothing was decided: no step is ticked that waits for you."
 	default:
-		_, err := g.plans.Decide(r.Context(), plan.ID, answer)
+		now, err := g.plans.Decide(r.Context(), plan.ID, answer)
 		switch {
 		case err == nil:
+			g.announcePlan(plan, now, v.who)
 			g.recordPlan(r.Context(), &request{who: v.who, client: "portal page"}, plan, "plan/decided", decidedStatus(answer), decidedNote(answer))
 			http.Redirect(w, r, "/plans/"+plan.ID, http.StatusSeeOther)
 			return

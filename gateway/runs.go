@@ -151,6 +151,21 @@ func (x *run) waitFor(ctx context.Context, a *writeguard.Approval) (*writeguard.
 	return decided, nil
 }
 
+// waitAside is waitFor for a call that lets others begin while it waits.
+func (x *run) waitAside(c codemode.HostCall) func(context.Context, *writeguard.Approval) (*writeguard.Approval, error) {
+	return func(ctx context.Context, a *writeguard.Approval) (*writeguard.Approval, error) {
+		back := func(context.Context) error { return nil }
+		if c.Aside != nil {
+			back = c.Aside()
+		}
+		decided, err := x.waitFor(ctx, a)
+		if berr := back(ctx); err == nil && berr != nil {
+			return nil, berr
+		}
+		return decided, err
+	}
+}
+
 // waits lists what the run waits for and whether it does nothing else.
 func (x *run) waits() (list map[string]*writeguard.Approval, idle bool, changed <-chan struct{}) {
 	x.mu.Lock()

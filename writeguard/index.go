@@ -171,14 +171,19 @@ func (a *Approvals) ListFor(ctx context.Context, user string) ([]*Approval, erro
 // ListOthers returns the approvals of other users that the principal may
 // answer, in the same order and for as long.
 func (a *Approvals) ListOthers(ctx context.Context, p *auth.Principal) ([]*Approval, error) {
-	lists := []string{approverList(p.ID)}
+	return a.list(ctx, listsOf(p)[1:], func(ap *Approval) bool { return !ap.OwnedBy(p) && ap.MayDecide(p) })
+}
+
+// listsOf are all lists that may hold something for a principal to answer.
+func listsOf(p *auth.Principal) []string {
+	lists := []string{p.ID, approverList(p.ID)}
 	if p.Email != "" && !strings.EqualFold(p.Email, p.ID) {
 		lists = append(lists, approverList(p.Email))
 	}
 	for _, g := range p.Groups {
 		lists = append(lists, groupList(g))
 	}
-	return a.list(ctx, lists, func(ap *Approval) bool { return !ap.OwnedBy(p) && ap.MayDecide(p) })
+	return lists
 }
 
 func (a *Approvals) list(ctx context.Context, lists []string, want func(*Approval) bool) ([]*Approval, error) {

@@ -333,16 +333,9 @@ type Listed struct {
 
 // ListFor returns the plans that a principal may see, newest first.
 func (p *Plans) ListFor(ctx context.Context, who *auth.Principal) ([]Listed, error) {
-	lists := []string{who.ID, approverList(who.ID)}
-	if who.Email != "" {
-		lists = append(lists, approverList(who.Email))
-	}
-	for _, g := range who.Groups {
-		lists = append(lists, groupList(g))
-	}
 	var out []Listed
 	seen := map[string]bool{}
-	for _, list := range lists {
+	for _, list := range listsOf(who) {
 		raw, _, err := p.store.Get(ctx, planListKey(list))
 		if err != nil {
 			return nil, fmt.Errorf("list plans: %w", err)
