@@ -383,3 +383,44 @@ func TestIdPDownAtStart(t *testing.T) {
 		return nil
 	})
 }
+
+// Why a server does not work is said to those who can mend it; others learn
+// that it does not, without addresses and paths of the company.
+func TestReasonsAreForAdmins(t *testing.T) {
+	addr := freePort(t)
+	idp := authtest.StartProvider(t, "http://"+addr+"/auth/callback")
+	p := startProcess(t, "serve", "--config", writeConfig(t, fmt.Sprintf(`
+listen: %s
+url: http://%s
+auth:
+  issuer: %s
+  client_id: %s
+  client_secret: %s
+  scopes: [openid, profile, email, groups]
+  admins: [eng]
+servers:
+  gone: {url: "http://127.0.0.1:1/secret-path"}
+  lost: {command: [/no/such/program]}
+`, addr, addr, idp.Issuer, idp.ClientID, idp.ClientSecret)))
+	eventually(t, "both servers have failed", func() error {
+		if n := strings.Count(p.output(), "the server is not ready"); n < 2 {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
+	})
+	for who, want := range map[string]bool{"alice": true, "bob": false} {
+		b := authtest.NewBrowser(t, who)
+		for _, path := range []string{"/", "/servers"} {
+			page := string(b.Get(p.base() + path).Body)
+			if !strings.Contains(page, "degraded") {
+				t.Fatalf("%s, %s: %.500s", who, path, page)
+			}
+			if got := strings.Contains(page, "127.0.0.1:1") && strings.Contains(page, "/no/such/program"); got != want {
+				t.Errorf("%s, %s: the reasons are shown: %v, want %v", who, path, got, want)
+			}
+			if told := strings.Contains(page, "The portal tries again by itself"); told == want {
+				t.Errorf("%s, %s: in plain words: %v, want %v", who, path, told, !want)
+			}
+		}
+	}
+}

@@ -169,7 +169,7 @@ func (g *Gateway) serverRows(ctx context.Context, v visitor, grant string) (rows
 		row := pages.Server{ID: s.ID, Title: s.Title, Description: s.Description, State: string(st.State), Since: st.Since, NextTry: st.NextTry, Listed: st.Listed,
 			FromCache: s.FromCache, Transport: st.Transport, Tools: n, Warnings: s.Warnings}
 		if st.Error != nil {
-			row.Reason = strings.TrimPrefix(st.Error.Message, "server "+s.ID+": ") // it stands beside its name
+			row.Reason = g.reason(v, s.ID, st.Error)
 		}
 		if own := v.set.cfg.Servers[s.ID]; own.Auth.Used() {
 			own.ID = s.ID
@@ -184,6 +184,18 @@ func (g *Gateway) serverRows(ctx context.Context, v visitor, grant string) (rows
 		rows = append(rows, row)
 	}
 	return rows, tools
+}
+
+// reason says on a page why a server does not work. What stands behind it
+// (addresses, paths, the last words of a program) is for those who can mend it.
+func (g *Gateway) reason(v visitor, server string, p *upstreams.Problem) string {
+	switch {
+	case p.Kind == upstreams.KindLogin || g.mayAdmin(v):
+		return strings.TrimPrefix(p.Message, "server "+server+": ") // it stands beside its name
+	case p.Kind == upstreams.KindConnect || p.Kind == upstreams.KindTimeout || p.Kind == upstreams.KindProcess:
+		return "It cannot be reached right now. The portal tries again by itself."
+	}
+	return "It does not work right now. The portal's administrators see here what to do."
 }
 
 // togglesURL is the page where a person switches servers for one client.
