@@ -147,7 +147,11 @@ func (p *peer) network(ctx context.Context, tool string, sent bool, err error) *
 	case errors.As(err, &op) && op.Op == "dial":
 		return p.fail(tool, KindConnect, sent, err, "cannot connect to %s: %v. Is the server running?", op.Addr, op.Err)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return p.fail(tool, KindConnect, sent, err, "the connection ended before the answer was complete")
+		doubt := ""
+		if tool == "" { // nothing was called yet: it is being connected
+			doubt = ". Is this the address of an MCP server?"
+		}
+		return p.fail(tool, KindConnect, sent, err, "the connection ended before the answer was complete%s", doubt)
 	}
 	return p.fail(tool, KindConnect, sent, err, "the connection failed: %v", stripURL(err))
 }
