@@ -22,6 +22,7 @@ func TestWithACertifiedProvider(t *testing.T) {
 				return &config.Config{Name: "Portal", Listen: "127.0.0.1:0", URL: u, Auth: config.Auth{Mode: "oidc", Accept: []string{"portal", "idp"}, Issuer: idp.Issuer,
 					ClientID: idp.ClientID, ClientSecret: config.Secret(idp.ClientSecret), Scopes: []string{"openid", "profile", "email", "groups"}, AllowGroups: []string{"mcp-users"}}}
 			})
+			p.clock.run()
 			for user, groups := range map[string]string{"alice": "eng,mcp-users", "bob": "sales,mcp-users"} {
 				page := p.browser(t, user).Get(p.url("/home"))
 				if page.Status != 200 || !strings.Contains(page.Body, "user="+idp.Issuer+"|"+user+" name="+strings.ToUpper(user[:1])+user[1:]+" Example groups="+groups+" ") {
@@ -59,6 +60,7 @@ func TestRealIDTokenIsNotAccepted(t *testing.T) {
 	p := startPortal(t, false, func(u string) *config.Config {
 		return &config.Config{Listen: "127.0.0.1:0", URL: u, Auth: config.Auth{Mode: "oidc", Accept: []string{"portal", "idp"}, Issuer: idp.Issuer, ClientID: idp.PublicClient}}
 	})
+	p.clock.run()
 	seen := authtest.NewBrowser(t, "alice").GetUntil(idp.Issuer+"/auth?"+url.Values{"client_id": {idp.PublicClient}, "response_type": {"code"}, "redirect_uri": {"http://127.0.0.1:7/cb"},
 		"scope": {"openid groups"}, "nonce": {"n"}, "state": {"s"}, "code_challenge": {"E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"}, "code_challenge_method": {"S256"}}.Encode(),
 		func(u *url.URL) bool { return u.Path == "/cb" })
