@@ -110,7 +110,7 @@ func (a *Auth) exchange(ctx context.Context, s *settings, txn *loginTxn, q url.V
 	if q.Get("code") == "" {
 		return nil, badRequest("the answer of the identity provider holds neither a code nor an error", "sign in again")
 	}
-	ctx = oidc.ClientContext(ctx, s.idp.http)
+	ctx = s.atIDP(ctx, idp)
 	tok, err := s.oauth(idp).Exchange(ctx, q.Get("code"), oauth2.VerifierOption(txn.Verifier))
 	if err != nil {
 		return nil, exchangeError(err)

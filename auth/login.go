@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+
+	"github.com/mcp-portal/mcp-portal/auth/clientkey"
 )
 
 // loginMaxAge is how long a sign-in at the IdP may take.
@@ -113,7 +116,7 @@ func (s *settings) oauth(idp *idpState) *oauth2.Config {
 	e.AuthStyle = oauth2.AuthStyleInHeader // the default of OpenID Connect Core 1.0 section 9
 	secret := s.cfg.Auth.ClientSecret.Reveal()
 	methods := idp.meta.AuthMethods
-	if secret == "" || (len(methods) > 0 && !slices.Contains(methods, "client_secret_basic") && slices.Contains(methods, "client_secret_post")) {
+	if secret == "" || s.key != nil || (len(methods) > 0 && !slices.Contains(methods, "client_secret_basic") && slices.Contains(methods, "client_secret_post")) {
 		e.AuthStyle = oauth2.AuthStyleInParams
 	}
 	scopes := s.cfg.Auth.Scopes
@@ -121,6 +124,21 @@ func (s *settings) oauth(idp *idpState) *oauth2.Config {
 		scopes = append([]string{oidc.ScopeOpenID}, scopes...)
 	}
 	return &oauth2.Config{ClientID: s.cfg.Auth.ClientID, ClientSecret: secret, Endpoint: e, RedirectURL: s.origin.String() + "/auth/callback", Scopes: scopes}
+}
+
+// atIDP has the OAuth library send its requests with the portal's client for the
+// IdP, proven by its key if it has one.
+func (s *settings) atIDP(ctx context.Context, idp *idpState) context.Context {
+	if s.key == nil {
+		return oidc.ClientContext(ctx, s.idp.http)
+	}
+	c, token := *s.idp.http, idp.provider.Endpoint().TokenURL
+	audience := token
+	if s.cfg.Auth.AssertionAud == "issuer" {
+		audience = s.idp.issuer
+	}
+	c.Transport = &clientkey.Transport{Base: c.Transport, Key: s.key, Client: s.cfg.Auth.ClientID, Endpoint: token, Audience: audience, Now: s.now}
+	return oidc.ClientContext(ctx, &c)
 }
 
 func (s *settings) issuerHost() string {

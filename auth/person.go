@@ -232,7 +232,7 @@ func (a *Auth) askIDP(ctx context.Context, s *settings, rec personRecord, tok id
 	if err != nil {
 		return rec, tok, idpUnavailable(err)
 	}
-	next, err := s.oauth(idp).TokenSource(oidc.ClientContext(ctx, s.idp.http), &oauth2.Token{RefreshToken: tok.Refresh}).Token()
+	next, err := s.oauth(idp).TokenSource(s.atIDP(ctx, idp), &oauth2.Token{RefreshToken: tok.Refresh}).Token()
 	if err != nil {
 		err = exchangeError(err)
 		var ans *idpAnswer

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mcp-portal/mcp-portal/auth/authtest"
+	"github.com/mcp-portal/mcp-portal/auth/clientkey"
 	"github.com/mcp-portal/mcp-portal/config"
 )
 
@@ -20,7 +22,7 @@ func TestWithACertifiedProvider(t *testing.T) {
 			p := startPortal(t, false, func(u string) *config.Config {
 				idp = authtest.StartProviderWith(t, authtest.ProviderOptions{Redirects: []string{u + "/auth/callback"}, ConformIDTokens: conform})
 				return &config.Config{Name: "Portal", Listen: "127.0.0.1:0", URL: u, Auth: config.Auth{Mode: "oidc", Accept: []string{"portal", "idp"}, Issuer: idp.Issuer,
-					ClientID: idp.ClientID, ClientSecret: config.Secret(idp.ClientSecret), Scopes: []string{"openid", "profile", "email", "groups"}, AllowGroups: []string{"mcp-users"}}}
+					ClientID: idp.ClientID, ClientSecret: config.Secret(idp.ClientSecret), Scopes: []string{"openid", "profile", "email", "groups"}, AllowGroups: []string{"mcp-users"}, ClockSkew: time.Minute}}
 			})
 			p.clock.run()
 			for user, groups := range map[string]string{"alice": "eng,mcp-users", "bob": "sales,mcp-users"} {
@@ -86,5 +88,48 @@ func TestRealIDTokenIsNotAccepted(t *testing.T) {
 	_, err = p.call("Bearer " + idToken)
 	if e := wantError(t, err, 401, CodeInvalidToken); !strings.Contains(e.Description, "ID token") {
 		t.Errorf("refused for another reason: %v", e)
+	}
+}
+
+// The portal proves itself at a certified provider by a key in place of a
+// secret: when somebody signs in, and when their tokens are renewed.
+func TestPortalProvesItselfByKey(t *testing.T) {
+	for _, c := range []struct{ kind, audience string }{{"EC", ""}, {"RSA", "token_endpoint"}, {"Ed25519", "issuer"}} {
+		t.Run(c.kind, func(t *testing.T) {
+			t.Parallel()
+			secret := authtest.PrivateKey(t, c.kind)
+			key, err := clientkey.New(secret, "chosen")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var idp *authtest.Provider
+			p := startPortal(t, false, func(u string) *config.Config {
+				idp = authtest.StartProviderWith(t, authtest.ProviderOptions{Redirects: []string{u + "/auth/callback"}, Keys: key.Published()})
+				return &config.Config{Name: "Portal", Listen: "127.0.0.1:0", URL: u, Auth: config.Auth{Mode: "oidc", Accept: []string{"portal"}, Issuer: idp.Issuer,
+					ClientID: idp.ClientID, PrivateKey: secret, PrivateKeyID: "chosen", AssertionAud: c.audience, ClockSkew: time.Minute, Scopes: []string{"openid", "profile", "email", "groups", "offline_access"},
+					LoginParams: map[string]string{"prompt": "consent"}}}
+			})
+			if page := p.browser(t, "alice").Get(p.url("/home")); page.Status != 200 || !strings.Contains(page.Body, "|alice ") {
+				t.Fatalf("signing in: %d %s", page.Status, page.Body)
+			}
+			before, err := p.SubjectToken(t.Context(), idp.Issuer+"|alice", "access_token")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.clock.add(time.Hour)
+			after, err := p.SubjectToken(t.Context(), idp.Issuer+"|alice", "access_token")
+			if err != nil || after == before {
+				t.Errorf("renewing: %v", err)
+			}
+			// By another key it is nobody.
+			cfg := *p.cfg
+			cfg.Auth.PrivateKey = authtest.PrivateKey(t, c.kind)
+			if err := p.SetConfig(&cfg); err != nil {
+				t.Fatal(err)
+			}
+			if page := p.browser(t, "bob").Get(p.url("/home")); page.Status == 200 || !strings.Contains(page.Body, "invalid_client") {
+				t.Errorf("with another key: %d %s", page.Status, page.Body)
+			}
+		})
 	}
 }

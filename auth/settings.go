@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mcp-portal/mcp-portal/auth/clientkey"
 	"github.com/mcp-portal/mcp-portal/config"
 )
 
@@ -36,6 +37,9 @@ type settings struct {
 	jobs    []workload
 	proxies []netip.Prefix
 
+	key *clientkey.Key // with which the portal proves itself at the IdP; nil: by its secret
+	now func() time.Time
+
 	proxyTold atomic.Bool // that a proxy is not believed
 }
 
@@ -46,7 +50,7 @@ func (a *Auth) newSettings(cfg *config.Config) (*settings, error) {
 	if cfg == nil {
 		return nil, errors.New("reading sign-in settings: no configuration given")
 	}
-	s := &settings{cfg: cfg, skew: cfg.Auth.ClockSkew, groups: cfg.Auth.GroupsClaim, maxAge: cfg.Auth.SessionMaxAge}
+	s := &settings{cfg: cfg, skew: cfg.Auth.ClockSkew, groups: cfg.Auth.GroupsClaim, maxAge: cfg.Auth.SessionMaxAge, now: a.now}
 	if s.groups == "" {
 		s.groups = "groups"
 	}
@@ -76,6 +80,11 @@ func (a *Auth) newSettings(cfg *config.Config) (*settings, error) {
 		}
 		if !s.https && !isLoopback(s.origin.Hostname()) {
 			return nil, fmt.Errorf("url is %q; tokens and cookies would travel in clear, so it must be https (plain http is accepted on loopback only)", cfg.URL)
+		}
+		if cfg.Auth.PrivateKey != "" {
+			if s.key, err = clientkey.New(cfg.Auth.PrivateKey, cfg.Auth.PrivateKeyID); err != nil {
+				return nil, fmt.Errorf("auth.%w", err)
+			}
 		}
 		s.idp = a.idpFor(cfg.Auth.Issuer)
 		s.aud = audiences(cfg.Auth.Audience, s.origin.String())

@@ -39,22 +39,25 @@ type Config struct {
 
 // Auth says who may use the portal and how identity is proven.
 type Auth struct {
-	Mode          string            `yaml:"mode"`             // "oidc" or "none" (development: loopback only)
-	Issuer        string            `yaml:"issuer"`           // OIDC issuer URL of the company IdP
-	Audience      []string          `yaml:"audience"`         // accepted aud values; default: the portal's /mcp URL
-	ClientID      string            `yaml:"client_id"`        // browser sign-in for the portal's own pages
-	ClientSecret  Secret            `yaml:"client_secret"`    // of client_id
-	Scopes        []string          `yaml:"scopes"`           // asked for at browser sign-in; default openid profile email
-	LoginParams   map[string]string `yaml:"login_parameters"` // further parameters of the sign-in at the IdP, such as access_type: offline
-	GroupsClaim   string            `yaml:"groups_claim"`     // dotted path, default "groups"
-	ClockSkew     time.Duration     `yaml:"clock_skew"`       // how far clocks may differ where tokens begin and end, default 30s
-	SessionMaxAge time.Duration     `yaml:"session_max_age"`  // browser session lifetime, default 12h
-	AllowGroups   []string          `yaml:"allow_groups"`     // if set, only members may use the portal at all
-	Admins        []string          `yaml:"admins"`           // groups whose members see every server's status
-	DevID         string            `yaml:"-"`                // principal id of that user; empty: "dev". For the command line, which acts as others
-	DevUser       string            `yaml:"dev_user"`         // mode none: the one user, default dev@localhost
-	DevGroups     []string          `yaml:"dev_groups"`       // mode none: that user's groups
-	ServiceTokens []ServiceToken    `yaml:"service_tokens"`   // machines
+	Mode          string            `yaml:"mode"`               // "oidc" or "none" (development: loopback only)
+	Issuer        string            `yaml:"issuer"`             // OIDC issuer URL of the company IdP
+	Audience      []string          `yaml:"audience"`           // accepted aud values; default: the portal's /mcp URL
+	ClientID      string            `yaml:"client_id"`          // browser sign-in for the portal's own pages
+	ClientSecret  Secret            `yaml:"client_secret"`      // of client_id
+	PrivateKey    Secret            `yaml:"private_key"`        // in place of client_secret: key in PEM with which the portal proves itself (private_key_jwt, RFC 7523); of several the first signs
+	PrivateKeyID  string            `yaml:"private_key_id"`     // kid of private_key, if the identity provider gave it one; default its thumbprint (RFC 7638)
+	AssertionAud  string            `yaml:"assertion_audience"` // whom a proof by private_key names: "token_endpoint" (default), "issuer"
+	Scopes        []string          `yaml:"scopes"`             // asked for at browser sign-in; default openid profile email
+	LoginParams   map[string]string `yaml:"login_parameters"`   // further parameters of the sign-in at the IdP, such as access_type: offline
+	GroupsClaim   string            `yaml:"groups_claim"`       // dotted path, default "groups"
+	ClockSkew     time.Duration     `yaml:"clock_skew"`         // how far clocks may differ where tokens begin and end, default 30s
+	SessionMaxAge time.Duration     `yaml:"session_max_age"`    // browser session lifetime, default 12h
+	AllowGroups   []string          `yaml:"allow_groups"`       // if set, only members may use the portal at all
+	Admins        []string          `yaml:"admins"`             // groups whose members see every server's status
+	DevID         string            `yaml:"-"`                  // principal id of that user; empty: "dev". For the command line, which acts as others
+	DevUser       string            `yaml:"dev_user"`           // mode none: the one user, default dev@localhost
+	DevGroups     []string          `yaml:"dev_groups"`         // mode none: that user's groups
+	ServiceTokens []ServiceToken    `yaml:"service_tokens"`     // machines
 
 	Accept         []string   `yaml:"accept"`          // whose access tokens /mcp takes: "portal" (the portal signs clients in itself, in front of the IdP), "idp" (clients sign in at the IdP); default portal with client_id, else idp
 	Tokens         Tokens     `yaml:"tokens"`          // lifetimes of what the portal issues
@@ -173,16 +176,19 @@ type Operations struct {
 // ServerAuth is how the portal signs in at a remote server that wants OAuth. A
 // server with a fixed token needs none of it: see bearer and headers.
 type ServerAuth struct {
-	Type         string   `yaml:"type"`          // "none" (default), "oauth" (a person signs in), "client_credentials", "token_exchange" (RFC 8693), "id_jag" (the IdP vouches for the user)
-	OnBehalf     bool     `yaml:"on_behalf"`     // oauth: every user signs in with an account of their own; false: an admin signs in once, for all
-	Catalog      string   `yaml:"catalog"`       // who sees the list that the server gives to one user: "user" (default), that user; "shared", everyone who may use the server
-	Issuer       string   `yaml:"issuer"`        // authorization server; default the one that the server names
-	ClientID     string   `yaml:"client_id"`     // client registered beforehand; default: the portal presents its metadata document, or registers itself
-	ClientSecret Secret   `yaml:"client_secret"` // of client_id
-	Scopes       []string `yaml:"scopes"`        // asked for; default what the server asks for
-	Resource     string   `yaml:"resource"`      // resource parameter (RFC 8707): "auto" (default) names the server, "omit" sends none, else this URI
-	Audience     string   `yaml:"audience"`      // token_exchange: audience asked for; default none, the resource is named
-	Subject      string   `yaml:"subject"`       // token_exchange: which token of the user is exchanged, "access_token" (default), "id_token"
+	Type         string   `yaml:"type"`               // "none" (default), "oauth" (a person signs in), "client_credentials", "token_exchange" (RFC 8693), "id_jag" (the IdP vouches for the user)
+	OnBehalf     bool     `yaml:"on_behalf"`          // oauth: every user signs in with an account of their own; false: an admin signs in once, for all
+	Catalog      string   `yaml:"catalog"`            // who sees the list that the server gives to one user: "user" (default), that user; "shared", everyone who may use the server
+	Issuer       string   `yaml:"issuer"`             // authorization server; default the one that the server names
+	ClientID     string   `yaml:"client_id"`          // client registered beforehand; default: the portal presents its metadata document, or registers itself
+	ClientSecret Secret   `yaml:"client_secret"`      // of client_id
+	PrivateKey   Secret   `yaml:"private_key"`        // in place of client_secret: key in PEM with which the portal proves itself (private_key_jwt, RFC 7523); without client_id it is known by a metadata document that names the key
+	PrivateKeyID string   `yaml:"private_key_id"`     // kid of private_key; default its thumbprint (RFC 7638)
+	AssertionAud string   `yaml:"assertion_audience"` // whom a proof by private_key names: "issuer" (default), "token_endpoint"
+	Scopes       []string `yaml:"scopes"`             // asked for; default what the server asks for
+	Resource     string   `yaml:"resource"`           // resource parameter (RFC 8707): "auto" (default) names the server, "omit" sends none, else this URI
+	Audience     string   `yaml:"audience"`           // token_exchange: audience asked for; default none, the resource is named
+	Subject      string   `yaml:"subject"`            // token_exchange: which token of the user is exchanged, "access_token" (default), "id_token"
 }
 
 // Types of ServerAuth.

@@ -17,6 +17,7 @@ func Defaults() *Config {
 			Mode:          "oidc",
 			Scopes:        []string{"openid", "profile", "email"},
 			GroupsClaim:   "groups",
+			AssertionAud:  "token_endpoint",
 			ClockSkew:     30 * time.Second,
 			SessionMaxAge: 12 * time.Hour,
 			Tokens:        Tokens{Access: 15 * time.Minute, Refresh: 30 * day, Grant: 90 * day, ReuseGrace: 30 * time.Minute},
@@ -73,7 +74,7 @@ func Defaults() *Config {
 
 // defaultServer is what each entry of servers starts from.
 func defaultServer() Server {
-	return Server{Transport: "auto", Sessions: "session", Operations: Operations{Refresh: time.Hour}, Auth: ServerAuth{Type: AuthNone, Catalog: "user", Resource: "auto", Subject: "access_token"}}
+	return Server{Transport: "auto", Sessions: "session", Operations: Operations{Refresh: time.Hour}, Auth: ServerAuth{Type: AuthNone, Catalog: "user", Resource: "auto", Subject: "access_token", AssertionAud: "issuer"}}
 }
 
 // derive fills what follows from other keys. It runs after validation, on a

@@ -106,6 +106,8 @@ func limits() map[string]limit {
 		"log.format":                          {enum: []string{"text", "json"}},
 		"servers.*.auth.type":                 {enum: []string{AuthNone, AuthOAuth, AuthClientCredentials, AuthTokenExchange, AuthIDJAG}},
 		"servers.*.auth.catalog":              {enum: []string{"user", "shared"}},
+		"servers.*.auth.assertion_audience":   {enum: []string{"issuer", "token_endpoint"}},
+		"auth.assertion_audience":             {enum: []string{"token_endpoint", "issuer"}},
 		"servers.*.auth.subject":              {enum: []string{"access_token", "id_token"}},
 	}
 	maps.Copy(all, guardLimits())

@@ -214,6 +214,10 @@ func (v *validator) auth() {
 			v.report(fmt.Sprintf("auth.audience[%d]", i), "contains a space; write one audience per item")
 		}
 	}
+	v.privateKey("auth", a.PrivateKey, a.ClientSecret)
+	if a.PrivateKey != "" && a.ClientID == "" {
+		v.report("auth.client_id", "is required with private_key; write the client id the identity provider gave you")
+	}
 	if a.ClientSecret != "" && a.ClientID == "" {
 		v.report("auth.client_id", "is required with client_secret; write the client id the identity provider gave you")
 	}
@@ -242,7 +246,7 @@ func (v *validator) authNone() {
 	if u, err := url.Parse(v.c.URL); v.c.URL != "" && err == nil && !IsLoopback(u.Hostname()) {
 		v.report("url", "auth.mode is none, which is for this machine only, but the URL is public; remove url, or set up sign-in with auth.mode: oidc")
 	}
-	for _, k := range []string{"issuer", "audience", "client_id", "client_secret", "allow_groups", "accept", "tokens", "clients", "workloads"} {
+	for _, k := range []string{"issuer", "audience", "client_id", "client_secret", "private_key", "allow_groups", "accept", "tokens", "clients", "workloads"} {
 		if path := "auth." + k; v.has(path) {
 			v.warn(path, "has no effect while auth.mode is none")
 		}

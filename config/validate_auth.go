@@ -7,6 +7,28 @@ import (
 	"strings"
 )
 
+// privateKey checks how the portal proves itself as a client.
+func (v *validator) privateKey(base string, key, secret Secret) {
+	path := base + ".private_key"
+	if v.isBroken(path) {
+		return
+	}
+	if key == "" {
+		for _, k := range []string{".private_key_id", ".assertion_audience"} {
+			if v.has(base + k) {
+				v.report(base+k, "is only for private_key; remove it")
+			}
+		}
+		return
+	}
+	if secret != "" {
+		v.report(path, "and client_secret are both given; keep one of them")
+	}
+	if _, err := ParsePrivateKeys(key); err != nil {
+		v.report(path, "%v", err)
+	}
+}
+
 // serverAuth checks how the portal signs in at a remote server.
 func (v *validator) serverAuth(path string, s Server, u *url.URL) {
 	base := path + ".auth"
@@ -16,7 +38,7 @@ func (v *validator) serverAuth(path string, s Server, u *url.URL) {
 		return
 	}
 	if !a.Used() {
-		for _, k := range []string{"on_behalf", "catalog", "issuer", "client_id", "client_secret", "scopes", "resource", "audience", "subject"} {
+		for _, k := range []string{"on_behalf", "catalog", "issuer", "client_id", "client_secret", "private_key", "private_key_id", "assertion_audience", "scopes", "resource", "audience", "subject"} {
 			if v.has(key(k)) {
 				v.report(key(k), "has no meaning without auth.type; write type: oauth beside it, or remove it")
 			}
@@ -53,12 +75,16 @@ func (v *validator) serverAuth(path string, s Server, u *url.URL) {
 	if a.ClientSecret != "" && a.ClientID == "" {
 		v.report(key("client_id"), "is required with client_secret; write the id of the client it belongs to")
 	}
+	v.privateKey(base, a.PrivateKey, a.ClientSecret)
 	switch {
+	case a.PrivateKey != "" && a.ClientID == "" && a.FromIDP():
+		v.report(key("client_id"), "is required with private_key for type %s; write the id of the client it belongs to", a.Type)
+	case a.PrivateKey != "":
 	case a.Type == AuthClientCredentials, a.Type == AuthIDJAG:
 		if a.ClientID == "" {
 			v.report(key("client_id"), "is required for type %s; register the portal at the server's authorization server", a.Type)
 		} else if a.ClientSecret == "" && a.Type == AuthClientCredentials {
-			v.report(key("client_secret"), "is required for type %s", a.Type)
+			v.report(key("client_secret"), "is required for type %s, or private_key", a.Type)
 		}
 	}
 	if a.FromIDP() {

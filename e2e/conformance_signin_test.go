@@ -26,6 +26,7 @@ func signInScenario(scenario string) bool { return strings.HasPrefix(scenario, "
 type scenarioContext struct {
 	ClientID     string `json:"client_id"`
 	ClientSecret string `json:"client_secret"`
+	PrivateKey   string `json:"private_key_pem"`
 }
 
 // signInConfig is a portal before one server at which people sign in, as the
@@ -41,7 +42,10 @@ func signInConfig(upstream, scenario, about string) (string, error) {
 	if strings.HasPrefix(scenario, "auth/client-credentials-") {
 		auth = "type: client_credentials"
 	}
-	if c.ClientID != "" {
+	switch {
+	case c.PrivateKey != "":
+		auth += fmt.Sprintf(", client_id: %q, private_key: %q", c.ClientID, c.PrivateKey)
+	case c.ClientID != "":
 		auth += fmt.Sprintf(", client_id: %q, client_secret: %q", c.ClientID, c.ClientSecret)
 	}
 	return conformanceConfig(upstream) + "    auth: {" + auth + "}\n", nil

@@ -24,6 +24,8 @@ func (g *Gateway) connectRoutes(r chi.Router) {
 		return
 	}
 	r.Get(logins.ClientPath, g.clientDocument)
+	r.Get(logins.ServerClientPath("{server}"), g.serverClientDocument)
+	r.Get(logins.KeysPath, g.clientKeys)
 	r.Get("/connect", g.signedIn(g.connectPage))
 	r.Post("/connect", g.form(g.connectForm))
 	r.Get(logins.ConnectPath+"{id}", g.signedIn(g.handlePage))
@@ -35,6 +37,23 @@ func (g *Gateway) connectRoutes(r chi.Router) {
 func (g *Gateway) clientDocument(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "public, max-age=300")
 	writeJSON(w, http.StatusOK, g.opt.Logins.ClientDocument())
+}
+
+// serverClientDocument is clientDocument for one server at which the portal
+// proves itself by a key, and clientKeys has the keys. Both are public.
+func (g *Gateway) serverClientDocument(w http.ResponseWriter, r *http.Request) {
+	doc := g.opt.Logins.ServerClientDocument(chi.URLParam(r, "server"))
+	if doc == nil {
+		g.show(g.pages.Message(w, pages.MessageData{Frame: g.frame(nil, ""), Status: http.StatusNotFound, Title: "Not found", Text: "There is no page at this address."}))
+		return
+	}
+	w.Header().Set("Cache-Control", "public, max-age=300")
+	writeJSON(w, http.StatusOK, doc)
+}
+
+func (g *Gateway) clientKeys(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Cache-Control", "public, max-age=300")
+	writeJSON(w, http.StatusOK, g.opt.Logins.Keys())
 }
 
 // mayConnect says what somebody may sign in to: a server that they may use and

@@ -55,6 +55,7 @@ func newPeer(id string, cfg config.Server) *peer {
 	}
 	add(cfg.Bearer)
 	add(cfg.Auth.ClientSecret)
+	add(cfg.Auth.PrivateKey)
 	for _, s := range cfg.Query {
 		add(s)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/oauth2"
 
 	"github.com/mcp-portal/mcp-portal/internal/testlog"
@@ -34,6 +35,10 @@ type ProviderOptions struct {
 	Redirects       []string // redirect URIs of ClientID, e.g. http://127.0.0.1:8080/auth/callback
 	ConformIDTokens bool     // groups, name and email at userinfo only, not in ID tokens
 
+	// Keys are public keys (JWK) by which ClientID proves itself in place of its
+	// secret (private_key_jwt).
+	Keys []jose.JSONWebKey
+
 	// Documents makes it know clients by their metadata documents, not by
 	// registration. Elsewhere says where an origin is on this machine, for the
 	// documents that it fetches.
@@ -53,7 +58,7 @@ func StartProviderWith(t testing.TB, o ProviderOptions) *Provider {
 	t.Helper()
 	dir := providerDir(t)
 	install(t, dir)
-	settings, err := json.Marshal(map[string]any{"redirects": o.Redirects, "conform": o.ConformIDTokens, "cimd": o.Documents, "fetch": o.Elsewhere})
+	settings, err := json.Marshal(map[string]any{"redirects": o.Redirects, "conform": o.ConformIDTokens, "cimd": o.Documents, "keys": o.Keys, "fetch": o.Elsewhere})
 	if err != nil {
 		t.Fatalf("starting the test IdP: %v", err)
 	}

@@ -7,11 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/mcp-portal/mcp-portal/auth/clientkey"
 	"github.com/mcp-portal/mcp-portal/config"
 )
 
@@ -35,12 +39,85 @@ func (l *Logins) ClientDocument() []byte {
 	return b
 }
 
+// ServerClientPath is where the document of the portal as a client of one server
+// is, where it proves itself by a key.
+func ServerClientPath(server string) string {
+	return strings.TrimSuffix(ClientPath, ".json") + "/" + server + ".json"
+}
+
+// ServerClientDocument is the metadata document by which the portal is known
+// where it proves itself by a key; nil: there is none for this server.
+func (l *Logins) ServerClientDocument(server string) []byte {
+	s, err := l.server(server)
+	if err != nil || s.Auth.PrivateKey == "" || s.Auth.ClientID != "" {
+		return nil
+	}
+	key, err := clientkey.New(s.Auth.PrivateKey, s.Auth.PrivateKeyID)
+	if err != nil {
+		return nil // the configuration was checked
+	}
+	grants := []string{"authorization_code", "refresh_token"}
+	if !s.Auth.Interactive() {
+		grants = []string{"client_credentials"}
+	}
+	b, err := json.Marshal(map[string]any{
+		"client_id":                       l.origin() + ServerClientPath(server),
+		"client_name":                     l.config().Name,
+		"client_uri":                      l.origin(),
+		"redirect_uris":                   []string{l.redirectURI()},
+		"grant_types":                     grants,
+		"response_types":                  []string{"code"},
+		"token_endpoint_auth_method":      clientkey.Method,
+		"token_endpoint_auth_signing_alg": key.Algorithm(),
+		"jwks_uri":                        l.origin() + KeysPath,
+		"application_type":                "web",
+	})
+	if err != nil {
+		return nil // strings and lists of strings always encode
+	}
+	return b
+}
+
+// Keys is the JWK set of all keys by which the portal proves itself, for who
+// reads it from there: the company IdP, authorization servers of upstreams.
+func (l *Logins) Keys() []byte {
+	cfg := l.config()
+	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
+	add := func(secret config.Secret, id string) {
+		if secret == "" {
+			return
+		}
+		key, err := clientkey.New(secret, id)
+		if err != nil {
+			return // the configuration was checked
+		}
+		for _, k := range key.Published() {
+			if !slices.ContainsFunc(set.Keys, func(have jose.JSONWebKey) bool { return have.KeyID == k.KeyID }) {
+				set.Keys = append(set.Keys, k)
+			}
+		}
+	}
+	add(cfg.Auth.PrivateKey, cfg.Auth.PrivateKeyID)
+	for _, id := range slices.Sorted(maps.Keys(cfg.Servers)) {
+		if s := cfg.Servers[id]; s.IsEnabled() && s.Auth.Used() {
+			add(s.Auth.PrivateKey, s.Auth.PrivateKeyID)
+		}
+	}
+	b, err := json.Marshal(set)
+	if err != nil {
+		return nil // public keys always encode
+	}
+	return b
+}
+
 // clientFor is the portal as a client of an authorization server: as the admin
 // registered it, by its metadata document, or as it registers itself.
 func (l *Logins) clientFor(ctx context.Context, s config.Server, m *serverMeta) (client, error) {
 	if s.Auth.ClientID != "" {
-		secret := s.Auth.ClientSecret.Reveal()
-		return client{ID: s.Auth.ClientID, Secret: secret, Method: methodFor(secret, m.AuthMethods)}, nil
+		return configured(s, m), nil
+	}
+	if s.Auth.PrivateKey != "" {
+		return l.published(s, m)
 	}
 	if m.CIMD && l.presentable() {
 		return client{ID: l.origin() + ClientPath, Method: "none"}, nil
@@ -49,6 +126,53 @@ func (l *Logins) clientFor(ctx context.Context, s config.Server, m *serverMeta) 
 		return client{}, fmt.Errorf("the authorization server %s registers no clients by itself: register the portal there with the redirect URI %s, and set auth.client_id of server %s", show(m.Issuer), l.redirectURI(), s.ID)
 	}
 	return l.registered(ctx, s, m)
+}
+
+// configured is the portal as a client with the id that the admin wrote.
+func configured(s config.Server, m *serverMeta) client {
+	if s.Auth.PrivateKey != "" {
+		return client{ID: s.Auth.ClientID, Method: clientkey.Method, Audience: audienceOf(s.Auth.AssertionAud, "issuer", m.Issuer, m.Token)}
+	}
+	secret := s.Auth.ClientSecret.Reveal()
+	return client{ID: s.Auth.ClientID, Secret: secret, Method: methodFor(secret, m.AuthMethods)}
+}
+
+// published is the portal as a client that is known by a metadata document,
+// which names the key that it proves itself by.
+func (l *Logins) published(s config.Server, m *serverMeta) (client, error) {
+	switch {
+	case !l.presentable():
+		return client{}, fmt.Errorf("with private_key and no client_id the portal is known by a metadata document, which needs url to be public https; register it at the authorization server %s and set auth.client_id of server %s", show(m.Issuer), s.ID)
+	case !m.CIMD:
+		return client{}, fmt.Errorf("the authorization server %s takes no client metadata documents: register the portal there with the keys at %s, and set auth.client_id of server %s", show(m.Issuer), l.origin()+KeysPath, s.ID)
+	}
+	return client{ID: l.origin() + ServerClientPath(s.ID), Method: clientkey.Method, Audience: audienceOf(s.Auth.AssertionAud, "issuer", m.Issuer, m.Token)}, nil
+}
+
+// audienceOf is whom an assertion names. The issuer was checked; a token
+// endpoint is what the other side says, and could be that of another one.
+func audienceOf(chosen, otherwise, issuer, token string) string {
+	if chosen == "" {
+		chosen = otherwise
+	}
+	if chosen == "token_endpoint" {
+		return token
+	}
+	return issuer
+}
+
+// renewedClient is a client of the admin's as it is configured today.
+func renewedClient(s config.Server, c client, rec *record) client {
+	switch {
+	case s.Auth.PrivateKey != "":
+		c.Secret, c.Method, c.Audience = "", clientkey.Method, audienceOf(s.Auth.AssertionAud, "issuer", rec.Issuer, rec.Token)
+	case s.Auth.ClientSecret != "":
+		c.Secret = s.Auth.ClientSecret.Reveal()
+		if c.Method == clientkey.Method || c.Method == "none" {
+			c.Method = methodFor(c.Secret, nil)
+		}
+	}
+	return c
 }
 
 // presentable reports whether an authorization server could read the portal's

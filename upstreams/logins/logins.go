@@ -26,6 +26,7 @@ import (
 const (
 	CallbackPath = "/servers-callback"
 	ClientPath   = "/.well-known/mcp-portal-client.json"
+	KeysPath     = "/.well-known/mcp-portal-client-keys.json" // of Keys
 )
 
 // Subjects gives tokens of the company IdP that can be exchanged.

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/mcp-portal/mcp-portal/auth/clientkey"
 	"github.com/mcp-portal/mcp-portal/config"
 )
 
@@ -107,10 +108,15 @@ func (l *Logins) clientCredentials(ctx context.Context, s config.Server) (*token
 	if err != nil {
 		return nil, err
 	}
-	secret := s.Auth.ClientSecret.Reveal()
+	c := configured(s, d.meta)
+	if s.Auth.ClientID == "" {
+		if c, err = l.published(s, d.meta); err != nil {
+			return nil, err
+		}
+	}
 	form := url.Values{"grant_type": {"client_credentials"}}
 	l.ask(s, d, form)
-	return l.tokenRequest(ctx, s, d.meta.Token, client{ID: s.Auth.ClientID, Secret: secret, Method: methodFor(secret, d.meta.AuthMethods)}, form)
+	return l.tokenRequest(ctx, s, d.meta.Token, c, form)
 }
 
 // ask adds scope and resource.
@@ -142,9 +148,16 @@ func (l *Logins) subject(ctx context.Context, user, kind string) (string, error)
 
 // idpClient is the portal as a client of the company IdP, or as the admin says
 // for this server.
-func (l *Logins) idpClient(m *serverMeta) client {
+func (l *Logins) idpClient(m *serverMeta) (client, error) {
 	a := l.config().Auth
-	return client{ID: a.ClientID, Secret: a.ClientSecret.Reveal(), Method: methodFor(a.ClientSecret.Reveal(), m.AuthMethods)}
+	if a.PrivateKey != "" {
+		key, err := clientkey.New(a.PrivateKey, a.PrivateKeyID)
+		if err != nil {
+			return client{}, fmt.Errorf("auth.%w", err)
+		}
+		return client{ID: a.ClientID, Method: clientkey.Method, Audience: audienceOf(a.AssertionAud, "token_endpoint", m.Issuer, m.Token), key: key}, nil
+	}
+	return client{ID: a.ClientID, Secret: a.ClientSecret.Reveal(), Method: methodFor(a.ClientSecret.Reveal(), m.AuthMethods)}, nil
 }
 
 // exchange trades the user's token for one of the server (RFC 8693), at the
@@ -163,10 +176,12 @@ func (l *Logins) exchange(ctx context.Context, s config.Server, user string) (*t
 	if err != nil {
 		return nil, err
 	}
-	c := l.idpClient(m)
+	c, err := l.idpClient(m)
+	if err != nil {
+		return nil, err
+	}
 	if s.Auth.ClientID != "" {
-		secret := s.Auth.ClientSecret.Reveal()
-		c = client{ID: s.Auth.ClientID, Secret: secret, Method: methodFor(secret, m.AuthMethods)}
+		c = configured(s, m)
 	}
 	form := url.Values{"grant_type": {grantExchange}, "subject_token": {token}, "subject_token_type": {typePrefix + kind}, "requested_token_type": {typePrefix + "access_token"}}
 	if s.Auth.Audience != "" {
@@ -209,19 +224,22 @@ func (l *Logins) idJAG(ctx context.Context, s config.Server, user string) (*toke
 	form := url.Values{"grant_type": {grantExchange}, "requested_token_type": {typeIDJAG}, "subject_token": {token}, "subject_token_type": {typePrefix + "id_token"},
 		"audience": {d.meta.Issuer}}
 	l.ask(s, d, form)
-	assertion, err := l.tokenRequest(ctx, s, idp.Token, l.idpClient(idp), form)
+	c, err := l.idpClient(idp)
+	if err != nil {
+		return nil, err
+	}
+	assertion, err := l.tokenRequest(ctx, s, idp.Token, c, form)
 	if err != nil {
 		return nil, fmt.Errorf("at the identity provider: %w", err)
 	}
 	if assertion.Issued != "" && assertion.Issued != typeIDJAG {
 		return nil, fmt.Errorf("the identity provider gave a token of the type %s instead of an ID-JAG", show(assertion.Issued))
 	}
-	secret := s.Auth.ClientSecret.Reveal()
 	form = url.Values{"grant_type": {grantJWTBearer}, "assertion": {assertion.Access}}
 	if len(s.Auth.Scopes) > 0 {
 		form.Set("scope", join(s.Auth.Scopes))
 	}
-	t, err := l.tokenRequest(ctx, s, d.meta.Token, client{ID: s.Auth.ClientID, Secret: secret, Method: methodFor(secret, d.meta.AuthMethods)}, form)
+	t, err := l.tokenRequest(ctx, s, d.meta.Token, configured(s, d.meta), form)
 	if err != nil {
 		return nil, fmt.Errorf("at the server's authorization server: %w", err)
 	}

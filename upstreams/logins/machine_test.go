@@ -61,7 +61,7 @@ func (s subjects) SubjectToken(_ context.Context, user, kind string) (string, er
 
 // withGrants is Logins for a server whose tokens come from issuer; idp is the
 // company IdP.
-func withGrants(t *testing.T, idp string, a config.ServerAuth, s subjects) *logins.Logins {
+func withGrants(t *testing.T, idp string, a config.ServerAuth, s subjects, change ...func(*config.Config)) *logins.Logins {
 	t.Helper()
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
@@ -69,6 +69,9 @@ func withGrants(t *testing.T, idp string, a config.ServerAuth, s subjects) *logi
 	cfg.Auth = config.Auth{Mode: "oidc", Issuer: idp, ClientID: "portal", ClientSecret: "portal secret"}
 	if idp == "" {
 		cfg.Auth = config.Auth{Mode: "none"}
+	}
+	for _, f := range change {
+		f(cfg)
 	}
 	st, err := store.Open(t.Context(), config.Store{File: filepath.Join(t.TempDir(), "s.db")}, "", slog.New(slog.DiscardHandler))
 	if err != nil {

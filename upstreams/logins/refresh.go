@@ -111,8 +111,8 @@ func (l *Logins) refresh(ctx context.Context, s config.Server, own, key string, 
 		form.Set("resource", rec.Resource)
 	}
 	c := rec.Client
-	if s.Auth.ClientID == c.ID && s.Auth.ClientSecret != "" {
-		c.Secret = s.Auth.ClientSecret.Reveal() // may have been changed since
+	if s.Auth.ClientID == c.ID {
+		c = renewedClient(s, c, rec) // it may have been changed since
 	}
 	call, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()

@@ -106,7 +106,11 @@ func (l *Logins) revoke(ctx context.Context, s config.Server, rec *record) {
 		if t.token == "" {
 			continue
 		}
-		_, status, err := l.postForm(ctx, s, rec.Revoke, rec.Client, url.Values{"token": {t.token}, "token_type_hint": {t.kind}})
+		form, err := l.prove(s, rec.Client, url.Values{"token": {t.token}, "token_type_hint": {t.kind}})
+		status := 0
+		if err == nil {
+			_, status, err = l.postForm(ctx, s, rec.Revoke, rec.Client, form)
+		}
 		if err == nil && status/100 != 2 {
 			err = fmt.Errorf("HTTP %d", status)
 		}

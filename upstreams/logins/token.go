@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/mcp-portal/mcp-portal/auth/clientkey"
 	"github.com/mcp-portal/mcp-portal/config"
 )
 
@@ -19,7 +21,11 @@ import (
 type client struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret,omitempty"`
-	Method string `json:"method"` // at the token endpoint: none, client_secret_basic, client_secret_post
+	Method string `json:"method"` // at the token endpoint: none, client_secret_basic, client_secret_post, private_key_jwt
+	// Audience is whom the assertions of private_key_jwt name. The key itself is
+	// never kept: it is that of the configuration.
+	Audience string `json:"aud,omitempty"`
+	key      *clientkey.Key
 	// Registered means that the portal registered itself, so that it can do so
 	// again when the authorization server has forgotten it.
 	Registered bool `json:"registered,omitempty"`
@@ -69,11 +75,38 @@ func (e *refused) passes() bool {
 // tokenRequest posts to a token endpoint. secrets are kept out of errors, and
 // whatever the form holds is, too. A *refused error is final, others may pass.
 func (l *Logins) tokenRequest(ctx context.Context, s config.Server, endpoint string, c client, form url.Values) (*tokens, error) {
+	form, err := l.prove(s, c, form)
+	if err != nil {
+		return nil, err
+	}
 	b, status, err := l.postForm(ctx, s, endpoint, c, form)
 	if err != nil {
 		return nil, err
 	}
 	return parseTokens(b, status, l.now(), func(text string) string { return clean(text, c, form) })
+}
+
+// prove adds to a request what proves the portal by a key.
+func (l *Logins) prove(s config.Server, c client, form url.Values) (url.Values, error) {
+	if c.Method != clientkey.Method {
+		return form, nil
+	}
+	key := c.key
+	if key == nil {
+		if s.Auth.PrivateKey == "" {
+			return nil, fmt.Errorf("the sign-in was made with the private_key of server %s, and the configuration has none any more", s.ID)
+		}
+		var err error
+		if key, err = clientkey.New(s.Auth.PrivateKey, s.Auth.PrivateKeyID); err != nil {
+			return nil, fmt.Errorf("auth.%w", err)
+		}
+	}
+	out := url.Values{}
+	maps.Copy(out, form)
+	if err := key.Prove(out, c.ID, c.Audience, l.now()); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // parseTokens reads an answer of a token endpoint. clean keeps secrets out of
@@ -177,7 +210,7 @@ func clean(text string, c client, form url.Values) string {
 	if c.Secret == "" {
 		secrets = nil
 	}
-	for _, k := range []string{"refresh_token", "code", "code_verifier", "token", "subject_token", "assertion", "client_secret"} {
+	for _, k := range []string{"refresh_token", "code", "code_verifier", "token", "subject_token", "assertion", "client_assertion", "client_secret"} {
 		secrets = append(secrets, form[k]...)
 	}
 	for _, v := range secrets {

@@ -2,6 +2,7 @@
 // Settings come as JSON in the first argument:
 //   redirects: redirect URIs of the confidential client "portal"
 //   conform:   true keeps groups out of ID tokens (userinfo only)
+//   keys:      public keys by which "portal" proves itself, in place of its secret
 //   cimd:      true takes client metadata documents in place of registration
 //   fetch:     origins by origin: where documents are fetched from instead
 // POST /withdraw ends all grants: no refresh token is good after it.
@@ -42,7 +43,9 @@ const provider = new Provider(issuer, {
       application_type: 'native', // loopback redirect URIs
       grant_types: ['authorization_code', 'refresh_token'],
       response_types: ['code'],
-      token_endpoint_auth_method: 'client_secret_basic',
+      ...(settings.keys
+        ? { token_endpoint_auth_method: 'private_key_jwt', jwks: { keys: settings.keys }, client_secret: undefined }
+        : { token_endpoint_auth_method: 'client_secret_basic' }),
     },
     {
       client_id: 'cli',
