@@ -22,7 +22,7 @@ func (v *validator) privateKey(base string, key, secret Secret) {
 		return
 	}
 	if secret != "" {
-		v.report(path, "and client_secret are both given; keep one of them")
+		v.report(path, "private_key and client_secret are both given; keep one of them")
 	}
 	if _, err := ParsePrivateKeys(key); err != nil {
 		v.report(path, "%v", err)
