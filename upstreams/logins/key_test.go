@@ -71,7 +71,10 @@ func TestProvenByKey(t *testing.T) {
 	t.Run("id_jag", func(t *testing.T) {
 		idp, as := newGrants(t, tokenNo("jag-")), newGrants(t, tokenNo("at-"))
 		l := withGrants(t, idp.URL, config.ServerAuth{Type: config.AuthIDJAG, Issuer: as.URL, ClientID: "own", PrivateKey: secret}, subjects{"ann id_token": "id-of-ann"},
-			func(c *config.Config) { c.Auth.ClientSecret, c.Auth.PrivateKey = "", other; c.Auth.PrivateHosts = []string{as.URL} })
+			func(c *config.Config) {
+				c.Auth.ClientSecret, c.Auth.PrivateKey = "", other
+				c.Auth.PrivateHosts = []string{as.URL}
+			})
 		if _, err := l.Current(t.Context(), "s", "ann"); err != nil {
 			t.Fatal(err)
 		}
