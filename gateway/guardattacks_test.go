@@ -400,3 +400,85 @@ func TestPlansAreAnnounced(t *testing.T) {
 		}
 	}
 }
+
+// A step whose outcome is unknown stops a plan until a person says what became
+// of it: what happened is not sent again, what did not is sent once more, and
+// the rest goes on, each call once.
+func TestPersonSettlesAnUnknownStep(t *testing.T) {
+	for _, said := range []string{"happened", "not"} {
+		for _, way := range []string{"plan", "resume"} {
+			t.Run(said+" "+way, func(t *testing.T) {
+				cut := true
+				var mu sync.Mutex
+				v := serve(t, upstreamtest.Legacy, func(c *upstreamtest.Call) bool {
+					mu.Lock()
+					defer mu.Unlock()
+					if cut && strings.Contains(string(c.Params), `"b"`) {
+						cut = false
+						c.Drop()
+						return true
+					}
+					return false
+				})
+				p := start(t, trusted(v)+planWrites, nil)
+				c := p.client(legacy, twoTools, noCaps, nil)
+				got := c.code(`const r = await Promise.allSettled(['a', 'b', 'c', 'd'].map(id => s.kill({id}))); return r.map(x => x.value || x.reason.code).join()`, "", nil)
+				id, run := planIDs.FindString(got.text()), runID.FindString(got.Raw)
+				p.decidePlan(id, "approve", "0", "1", "2")
+				got = c.plan(id)
+				if !slices.Equal(ids(v, "kill"), []string{"a", "b"}) || !strings.Contains(got.text(), "say there whether it happened") {
+					t.Fatalf("%q %s", ids(v, "kill"), got.Raw)
+				}
+				// By itself nothing goes on.
+				if got = c.plan(id); len(v.calls()) != 2 {
+					t.Fatalf("%q %s", v.calls(), got.Raw)
+				}
+				// Of a step whose outcome is known nothing can be said, and nothing twice.
+				p.submit("/plans/"+id, "/plans/"+id+"/settle", "step=0&decision=not")
+				var all sync.WaitGroup
+				for range 4 {
+					all.Go(func() { p.submit("/plans/"+id, "/plans/"+id+"/settle", "step=1&decision="+said) })
+				}
+				all.Wait()
+				results := make([]answer, 3)
+				for i := range results {
+					all.Go(func() {
+						if way == "resume" {
+							results[i] = p.client(legacy, twoTools, noCaps, nil).resume(run, "", nil)
+							return
+						}
+						results[i] = p.client(legacy, twoTools, noCaps, nil).plan(id)
+					})
+				}
+				all.Wait()
+				want, text := []string{"a", "b", "c"}, `ran kill {"id":"a"},answer_lost,ran kill {"id":"c"},removed`
+				if said == "not" {
+					want, text = []string{"a", "b", "b", "c"}, `ran kill {"id":"a"},ran kill {"id":"b"},ran kill {"id":"c"},removed`
+				}
+				if !slices.Equal(ids(v, "kill"), want) || !slices.ContainsFunc(results, func(a answer) bool { return strings.Contains(a.text(), text) }) {
+					t.Errorf("%q, %s", ids(v, "kill"), results[0].Raw+results[1].Raw+results[2].Raw)
+				}
+			})
+		}
+	}
+}
+
+// Who may not decide on a step says nothing of its outcome either, and what takes
+// something from a lost answer is not sent.
+func TestSettlingIsForThoseWhoDecide(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v)+planWrites, nil)
+	c := p.client(legacy, twoTools, noCaps, nil)
+	id := planIDs.FindString(c.code(`const made = await s.kill({id: 'a'}); await s.kill({id: made}); await s.kill({id: 'c'})`, "", nil).text())
+	p.decidePlan(id, "approve", "0", "1", "2")
+	p.changePlan(id, func(g *writeguard.Progress) {
+		g.Attempt, g.Over, g.Steps[0].State, g.Steps[1].State, g.Steps[2].State = "x", true, writeguard.StepUnknown, writeguard.StepNotSent, writeguard.StepNotSent
+	})
+	if resp, page := p.submit("/plans/"+id, "/plans/"+id+"/settle", "step=0&decision=happened"); resp.StatusCode != http.StatusSeeOther {
+		t.Fatalf("%d %s", resp.StatusCode, page)
+	}
+	got := c.plan(id)
+	if !slices.Equal(ids(v, "kill"), []string{"c"}) || !strings.Contains(got.text(), "which is lost") {
+		t.Errorf("%q %s", ids(v, "kill"), got.Raw)
+	}
+}

@@ -318,6 +318,9 @@ func (g *Gateway) stepArguments(ctx context.Context, plan *writeguard.Plan, prog
 		if s := progress.Steps[ref.Step].State; s != writeguard.StepDone {
 			return nil, writeguard.StepNotSent, fmt.Sprintf("it builds on step %d, which is %s", ref.Step+1, strings.ReplaceAll(string(s), "_", " "))
 		}
+		if progress.Steps[ref.Step].Settled == writeguard.SettledDone {
+			return nil, writeguard.StepNotSent, fmt.Sprintf("it takes something from the answer of step %d, which is lost", ref.Step+1)
+		}
 		by[ref.Question] = ref.Step
 	}
 	args, err := codemode.Resolve(plan.Marker, step.Arguments, func(ref codemode.Ref) (json.RawMessage, error) {

@@ -173,7 +173,7 @@ func (g *Gateway) afterCall(ctx context.Context, r *request, plan *writeguard.Pl
 	case writeguard.StepRemoved:
 		return toolError(fmt.Sprintf("Denied: %s was removed from its plan and was not sent.%s Do not try the same call again; ask the user how to go on.", what, noteSentence(s.Note)))
 	case writeguard.StepUnknown:
-		return toolError(what + " may have been carried out: the portal cannot tell (" + s.Error + "). It was not sent again; look at what it has changed.")
+		return toolError(what + " may have been carried out: the portal cannot tell (" + s.Error + "). It was not sent again; look at what it has changed. The user can say on " + g.planURL(plan.ID) + " whether it happened.")
 	}
 	return toolError(fmt.Sprintf("%s was not sent: %s", what, s.Error))
 }

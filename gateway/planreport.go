@@ -54,6 +54,10 @@ func (g *Gateway) afterPlan(ctx context.Context, r *request, plan *writeguard.Pl
 	if plan.Run == "" {
 		return g.afterCall(ctx, r, plan, progress), nil
 	}
+	if i := progress.Unsettled(); i >= 0 {
+		return withReport(toolError(fmt.Sprintf("%s It stopped at step %d, of which the portal cannot tell whether it was carried out. It is not sent again by itself. Ask the user to look, to open %s and to say there whether it happened; then call this tool again with only {\"plan\":%q}: the rest goes on from there. Do not run the code again meanwhile.",
+			firstLine(report), i+1, g.planURL(plan.ID), plan.ID)), plan, progress, report), nil
+	}
 	if progress.State(g.now()) == writeguard.PlanStopped {
 		g.endPlanned(ctx, plan, progress)
 		return withReport(toolError(firstLine(report)+" It stopped there, and the code was not gone on with. Tell the user what was done; to do the rest, run the code again: it makes a new plan of what is there now."), plan, progress, report), nil
@@ -105,6 +109,9 @@ func planReport(plan *writeguard.Plan, progress *writeguard.Progress) string {
 		fmt.Fprintf(&b, "\n%d. %s on %s %s: %s", i+1, step.Tool, step.Server, bounded(string(shownArguments(plan, i)), 120), s.State)
 		if s.State == writeguard.StepUnknown {
 			b.WriteString(" outcome: it may have been carried out, check before doing it again")
+		}
+		if s.Settled == writeguard.SettledDone {
+			fmt.Fprintf(&b, ", as %s says; its answer is lost", writeguard.Visible(bounded(s.SettledBy, 100)))
 		}
 		why := s.Error
 		if s.State == writeguard.StepRemoved {
@@ -319,7 +326,7 @@ func (g *Gateway) withAnswers(ctx context.Context, r *request, plan *writeguard.
 		}
 		ev.Time = max(last, s.Ended.UnixMilli(), s.At.UnixMilli())
 		answers[ev.N] = ev
-		loose = loose || plan.Steps[i].Given && s.State != writeguard.StepDone
+		loose = loose || plan.Steps[i].Given && (s.State != writeguard.StepDone || s.Settled == writeguard.SettledDone)
 	}
 	value := func(ref codemode.Ref) (json.RawMessage, error) {
 		a, ok := answers[ref.Question]
@@ -364,6 +371,10 @@ func (g *Gateway) stepAnswer(ctx context.Context, r *request, plan *writeguard.P
 	}
 	switch s.State {
 	case writeguard.StepDone:
+		if s.Settled == writeguard.SettledDone {
+			fail("answer_lost", fmt.Sprintf("%s was carried out, as %s says, but its answer never reached the portal. It was not sent again. Read what it has made or changed instead", what, writeguard.Visible(bounded(s.SettledBy, 100))))
+			break
+		}
 		answer, err := g.plans.Answer(ctx, plan.ID, i)
 		if err != nil {
 			return ev, err

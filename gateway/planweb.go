@@ -37,6 +37,9 @@ func (g *Gateway) planData(v visitor, plan *writeguard.Plan, progress *writeguar
 	}
 	for i, s := range plan.Steps {
 		row := pages.PlanStep{Index: i, Step: s, Shown: shownArguments(plan, i), Progress: progress.Steps[i]}
+		if i == progress.Unsettled() && plan.MaySettle(v.who, progress, i) {
+			d.Settle, row.Settle = "/plans/"+plan.ID+"/settle", true
+		}
 		if progress.Steps[i].State == writeguard.StepOpen {
 			if row.Mine = plan.MayDecide(v.who, i); !row.Mine {
 				row.Waits = plan.Who(i)
@@ -73,6 +76,40 @@ func (g *Gateway) undoForm(w http.ResponseWriter, r *http.Request, v visitor) {
 		g.log.Info("a plan was taken back", "plan", plan.ID, "by", v.who.ID, "done", done, "failed", failed)
 	}
 	http.Redirect(w, r, "/plans/"+plan.ID, http.StatusSeeOther)
+}
+
+// settleForm takes what a person says became of a step whose outcome is unknown.
+func (g *Gateway) settleForm(w http.ResponseWriter, r *http.Request, v visitor) {
+	plan, progress := g.seenPlan(w, r, v)
+	if plan == nil {
+		return
+	}
+	step, err := strconv.Atoi(r.PostFormValue("step"))
+	said := r.PostFormValue("decision")
+	if err != nil || said != "happened" && said != "not" {
+		g.message(w, v, http.StatusBadRequest, "Not understood", "The form named no step or no choice. Open the page again.")
+		return
+	}
+	problem := ""
+	switch _, err := g.plans.Settle(r.Context(), plan.ID, step, said == "happened", v.who); {
+	case err == nil:
+		g.recordPlan(r.Context(), &request{who: v.who, client: "portal page"}, plan, "plan/settled", said, "step "+strconv.Itoa(step+1))
+		http.Redirect(w, r, "/plans/"+plan.ID, http.StatusSeeOther)
+		return
+	case errors.Is(err, writeguard.ErrNotYours):
+		problem = "Nothing was noted: those who decide on this step say what became of it."
+	case errors.Is(err, writeguard.ErrClosed), errors.Is(err, writeguard.ErrNotFound):
+		problem = "Nothing was noted: what became of this step is known by now."
+	default:
+		problem = "What you said could not be saved. Try again."
+		g.log.Warn("what became of a step could not be saved", "plan", plan.ID, "error", err)
+	}
+	if p, now, err := g.plans.Get(r.Context(), plan.ID); err == nil {
+		plan, progress = p, now
+	}
+	d := g.planData(v, plan, progress)
+	d.Problem = problem
+	g.show(g.pages.Plan(w, d))
 }
 
 func (g *Gateway) planForm(w http.ResponseWriter, r *http.Request, v visitor) {

@@ -37,6 +37,7 @@ func (g *Gateway) web(r chi.Router) {
 	r.Get("/plans/{id}", g.signedIn(g.planPage))
 	r.Post("/plans/{id}", g.form(g.planForm))
 	r.Post("/plans/{id}/undo", g.form(g.undoForm))
+	r.Post("/plans/{id}/settle", g.form(g.settleForm))
 	r.Get("/status", g.status)
 	g.connectRoutes(r)
 	g.guardRoutes(r)

@@ -31,6 +31,7 @@
 //	decide.go     answering, and using an answer once
 //	plan.go       plans: steps, their states, who decides them
 //	plans.go      plans in the store, sealed; progress by compare-and-swap
+//	settle.go     a person says what became of a step whose outcome is unknown
 //	companion.go  calls made from a call: its preview, its undoing
 //	wait.go       waiting for an answer
 //	question.go   the question in a client's form, and reading its answer

@@ -117,6 +117,9 @@ type StepProgress struct {
 	Sent   time.Time `json:"sent,omitzero"`
 	Ended  time.Time `json:"ended,omitzero"`
 
+	Settled   string `json:"settled,omitempty"`    // what a person says about an outcome that was unknown: SettledDone, SettledNot
+	SettledBy string `json:"settled_by,omitempty"` // for display
+
 	Undo      StepState `json:"undo,omitempty"` // of a step that was taken back, or was to be: sending, done, failed, unknown
 	UndoError string    `json:"undo_error,omitempty"`
 	UndoBy    string    `json:"undo_by,omitempty"` // for display

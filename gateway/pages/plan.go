@@ -21,6 +21,7 @@ type PlanData struct {
 	Problem   string // what went wrong with a decision just made; empty: nothing
 	Undo      string // path that takes back what was done posts to; empty: it cannot be
 	UndoSteps int    // how many
+	Settle    string // path that says what became of a step posts to; empty: nothing is to be said
 	Foreign   bool   // the plan is of another user's agent
 }
 
@@ -31,6 +32,7 @@ type PlanStep struct {
 	Shown    json.RawMessage // its arguments, with words where answers of earlier steps will stand
 	Progress writeguard.StepProgress
 	Mine     bool   // the viewer may decide it now
+	Settle   bool   // the viewer may say what became of it
 	Waits    string // for whom it waits, if not for the viewer
 }
 
@@ -48,6 +50,14 @@ func (s PlanStep) StateText() string {
 		return "outcome unknown"
 	case writeguard.StepNotSent:
 		return "not sent"
+	case writeguard.StepDone:
+		if s.Progress.Settled == writeguard.SettledDone {
+			return "done, as " + writeguard.Visible(s.Progress.SettledBy) + " says"
+		}
+	case writeguard.StepApproved:
+		if s.Progress.Settled == writeguard.SettledNot {
+			return "to be sent again: " + writeguard.Visible(s.Progress.SettledBy) + " says it did not happen"
+		}
 	}
 	return string(s.Progress.State)
 }
