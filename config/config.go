@@ -364,7 +364,7 @@ type Limits struct {
 	Message        int64         `yaml:"message"`         // bytes of one message from an upstream, default 33554432
 	CallsPerUser   int           `yaml:"calls_per_user"`  // requests of one user under way at once, default 64
 	Sessions       int           `yaml:"sessions"`        // 2025 sessions per user, default 100
-	SessionIdle    time.Duration `yaml:"session_idle"`    // how long a 2025 session lives without a request, default 24h
+	SessionIdle    time.Duration `yaml:"session_idle"`    // how long a 2025 session lives without a request under way or a stream open, default 24h
 	Drain          time.Duration `yaml:"drain"`           // how long calls under way may take at shutdown, default 10s
 }
 

@@ -125,6 +125,7 @@ func New(ctx context.Context, opt Options) (*Gateway, error) {
 	g.sessions = &sessions{store: opt.Store, log: opt.Log, now: opt.Now, known: map[string]*session{},
 		idle:  func() time.Duration { return g.settings().cfg.Limits.SessionIdle },
 		limit: func() int { return g.settings().cfg.Limits.Sessions },
+		busy:  func(key string) bool { return g.calls.any(key+"\x00") || g.listeners.of(key) != nil },
 		ended: func(user, key string) {
 			g.listeners.drop(key)
 			g.opt.Upstreams.CloseSession(user, key)

@@ -77,6 +77,18 @@ func (f *inflight) count() int {
 	return len(f.all)
 }
 
+// any reports whether a request is under way whose key begins so.
+func (f *inflight) any(prefix string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key := range f.byID {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
 // cancelAll ends the requests whose key begins so.
 func (f *inflight) cancelAll(prefix string, cause error) {
 	f.mu.Lock()

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -52,6 +54,10 @@ type sessions struct {
 	idle  func() time.Duration
 	limit func() int
 	now   func() time.Time
+
+	// busy reports whether a session has a request or a stream open here, and so
+	// is not idle; nil: none has.
+	busy func(key string) bool
 
 	ended func(user, key string) // told of sessions that ended here without their client
 	tell  func(user, key string) // tells the other replicas of such an end
@@ -121,9 +127,10 @@ func (s *sessions) create(ctx context.Context, rec sessionRecord) *session {
 func (s *sessions) get(ctx context.Context, user, id string) (*session, error) {
 	key := sessionKey(user, id)
 	now := s.now()
+	busy := s.isBusy(key)
 	s.mu.Lock()
 	n, ok := s.known[key]
-	if ok && now.Sub(n.Seen) > s.idle() {
+	if ok && !busy && now.Sub(n.Seen) > s.idle() {
 		delete(s.known, key)
 		n, ok = nil, false
 	}
@@ -315,20 +322,33 @@ func (s *sessions) clean(n *session, raw []byte) {
 	}
 }
 
-// sweep stores what could not be stored and forgets what is idle too long.
+func (s *sessions) isBusy(key string) bool { return s.busy != nil && s.busy(key) }
+
+// sweep stores what could not be stored and forgets what is idle too long. What
+// is busy is kept, in the store as well.
 func (s *sessions) sweep(ctx context.Context) {
 	now := s.now()
-	var dirty, over []*session
+	var dirty, over, used []*session
 	s.mu.Lock()
-	for key, n := range s.known {
+	all := slices.Collect(maps.Values(s.known))
+	s.mu.Unlock()
+	for _, n := range all {
+		busy := s.isBusy(n.key)
+		s.mu.Lock()
+		if busy {
+			n.Seen = now
+			if age := now.Sub(n.checked); age > min(s.idle(), endedFor)/4 && age < endedFor && !n.dirty {
+				used = append(used, n)
+			}
+		}
 		if now.Sub(n.Seen) > s.idle() {
-			delete(s.known, key)
+			delete(s.known, n.key)
 			over = append(over, n)
 		} else if n.dirty {
 			dirty = append(dirty, n)
 		}
+		s.mu.Unlock()
 	}
-	s.mu.Unlock()
 	for _, n := range dirty {
 		if err := s.flush(ctx, n); errors.Is(err, errNoSession) {
 			s.ended(n.User, n.key)
@@ -336,8 +356,37 @@ func (s *sessions) sweep(ctx context.Context) {
 			break // the store is away again; status and log say so
 		}
 	}
+	for _, n := range used {
+		s.keep(ctx, n)
+	}
 	for _, n := range over {
 		s.ended(n.User, n.key)
+	}
+}
+
+// keep lets the record of a busy session live on in the store.
+func (s *sessions) keep(ctx context.Context, n *session) {
+	raw, found, err := s.store.Get(ctx, n.key)
+	if err != nil {
+		return // status and log say so
+	}
+	var rec sessionRecord
+	switch {
+	case !found:
+		err = s.flush(ctx, n)
+	case json.Unmarshal(raw, &rec) == nil && !rec.Ended:
+		rec.Seen = s.now()
+		_, err = s.store.Swap(ctx, n.key, raw, wire.Encode(rec), s.idle()) // who was faster has kept it
+	default:
+		err = errNoSession
+		s.forget(n.key)
+	}
+	if errors.Is(err, errNoSession) {
+		s.ended(n.User, n.key)
+	} else if err == nil {
+		s.mu.Lock()
+		n.checked = s.now()
+		s.mu.Unlock()
 	}
 }
 
@@ -358,8 +407,11 @@ func (s *sessions) trim(ctx context.Context, user string) {
 		if err != nil || !ok || json.Unmarshal(raw, &rec) != nil || rec.Ended {
 			continue
 		}
+		busy := s.isBusy(k)
 		s.mu.Lock()
-		if n := s.known[k]; n != nil && n.Seen.After(rec.Seen) {
+		if n := s.known[k]; busy {
+			rec.Seen = s.now()
+		} else if n != nil && n.Seen.After(rec.Seen) {
 			rec.Seen = n.Seen
 		}
 		s.mu.Unlock()

@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -75,6 +77,66 @@ func TestSessionsOutliveALostStore(t *testing.T) {
 	now = now.Add(20 * time.Second)
 	if _, err := b.get(ctx, "u", "never"); !errors.Is(err, errNoSession) {
 		t.Errorf("later: %v", err)
+	}
+}
+
+// A session with a request or a stream open is not idle, however long that takes:
+// neither here nor, by what the store says, elsewhere.
+func TestBusySessionsAreNotIdle(t *testing.T) {
+	ctx := context.Background()
+	s, now := openStore(t), time.Now()
+	a, b := replica(t, s, &now, 1000), replica(t, s, &now, 1000)
+	long, idle, gone := a.create(ctx, sessionRecord{User: "u"}), a.create(ctx, sessionRecord{User: "u"}), a.create(ctx, sessionRecord{User: "v"})
+	busy := map[string]bool{long.key: true, gone.key: true}
+	var over []string
+	a.busy, a.ended = func(key string) bool { return busy[key] }, func(_, key string) { over = append(over, key) }
+	for range 100 {
+		now = now.Add(30 * time.Minute)
+		a.sweep(ctx)
+	}
+	if len(over) != 1 || over[0] != idle.key {
+		t.Errorf("ended: %q, want the idle one alone", over)
+	}
+	if n, err := b.get(ctx, "u", long.id); err != nil || now.Sub(n.Seen) != 0 {
+		t.Errorf("the busy session on another replica: %v", err)
+	}
+	raw, _, _ := s.Get(ctx, long.key)
+	var rec sessionRecord
+	if err := json.Unmarshal(raw, &rec); err != nil || now.Sub(rec.Seen) > time.Hour {
+		t.Errorf("in the store it was last used %v ago: %v", now.Sub(rec.Seen), err)
+	}
+	// Ended elsewhere it ends here, too.
+	if err := b.end(ctx, gone.key); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(30 * time.Minute)
+	a.sweep(ctx)
+	if over[len(over)-1] != gone.key {
+		t.Errorf("ended: %q, without the one that was ended elsewhere", over)
+	}
+	// One that the store has lost is there again.
+	if err := s.Delete(ctx, long.key); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(30 * time.Minute)
+	a.sweep(ctx)
+	if _, found, _ := s.Get(ctx, long.key); !found {
+		t.Error("the lost session was not written back")
+	}
+	// Nor is it the one that makes room for others.
+	for range 3 {
+		now = now.Add(time.Second)
+		a.create(ctx, sessionRecord{User: "u"})
+	}
+	a.limit = func() int { return 2 }
+	a.trim(ctx, "u")
+	if _, err := a.get(ctx, "u", long.id); err != nil {
+		t.Errorf("the busy session beyond the limit: %v", err)
+	}
+	busy[long.key] = false
+	now = now.Add(25 * time.Hour)
+	if a.sweep(ctx); !slices.Contains(over, long.key) {
+		t.Error("idle for a day it goes on")
 	}
 }
 
