@@ -193,6 +193,7 @@ func (r *run) finishProgram(prg *ast.Program, body *ast.BlockStatement, entry st
 	if err := e.apply(body); err != nil {
 		return nil, err
 	}
+	r.reads = readFields(body)
 	m := &mistakes{server: r.knows}
 	m.question(body)
 	r.forEach = m.forEach

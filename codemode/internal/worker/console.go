@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -68,6 +69,10 @@ func (r *run) installConsole() error {
 	return nil
 }
 
+// ownWords begin the lines that the portal itself adds to an answer. What a
+// script prints, a result of some server perhaps, must not look like them.
+var ownWords = regexp.MustCompile(`(?m)^[ \t]*(?:\[portal\]|(?:calls|changed|console):)`)
+
 // print keeps one console line within the budget.
 func (r *run) print(prefix string, args []goja.Value) {
 	if r.logLeft <= 0 {
@@ -94,7 +99,7 @@ func (r *run) print(prefix string, args []goja.Value) {
 			break
 		}
 	}
-	line := clip(b.String(), r.logLeft)
+	line := clip(ownWords.ReplaceAllString(b.String(), "> $0"), r.logLeft)
 	r.logLeft -= len(line) + 1
 	r.w.link.put(proto.Log, 0, []byte(line))
 }

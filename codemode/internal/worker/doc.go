@@ -17,6 +17,8 @@
 //	unwrap.go    result of a tool → value of a script
 //	write.go     JavaScript values → JSON within a budget
 //	failure.go   errors in the user's coordinates
+//	hints.go     the next step for errors that models run into
+//	emptied.go   empty values of code that read fields nobody has
 //	absent.go    asking whether a tool is there
 //	emptyfields.go  fields of a value that were undefined everywhere
 //	httpapi.go   codemode.spec and codemode.request

@@ -126,18 +126,124 @@
   // Large integers arrive as BigInt; JSON.stringify must not fail on one row.
   define(BigInt.prototype, 'toJSON', function toJSON() { return JSON.rawJSON(this.toString()); });
 
-  // Without Intl: 1,234.5 as in English.
-  define(Number.prototype, 'toLocaleString', function toLocaleString(locale, options) {
-    const n = Number(this), o = options || {};
-    if (!isFinite(n)) return String(n);
-    const least = o.minimumFractionDigits || 0;
-    const most = o.maximumFractionDigits === undefined ? Math.max(3, least) : o.maximumFractionDigits;
-    let [whole, part] = n.toFixed(most).split('.');
-    if (part === undefined) part = '';
-    while (part.length > least && part.endsWith('0')) part = part.slice(0, -1);
-    whole = whole.replace(/\B(?=(\d{3})+$)/g, ',');
-    return part ? whole + '.' + part : whole;
-  });
+  {
+    // English formats in UTC, for want of a real Intl: what scripts ask of
+    // toLocaleString. What is not known is refused, not ignored.
+    const refuse = what => { throw new RangeError(what + ' is not available here: numbers and dates are formatted in English and UTC only, so write this by hand'); };
+    const english = (locale, also) => {
+      const l = String((Array.isArray(locale) ? locale[0] : locale) ?? 'en-US');
+      if (!/^en(-US)?$/.test(l) && !also.includes(l)) refuse('the locale ' + l);
+      return l;
+    };
+    const only = (o, known) => { for (const k of Object.keys(o)) if (o[k] !== undefined && !known.includes(k)) refuse('the option ' + k); };
+    const currencies = { USD: '$', EUR: '€', GBP: '£', JPY: '¥', CNY: 'CN¥', INR: '₹', KRW: '₩', BRL: 'R$', CAD: 'CA$', AUD: 'A$', MXN: 'MX$', NZD: 'NZ$', ILS: '₪', VND: '₫' };
+    // Halves go up as they are written, not as their binary form would.
+    const fixed = (x, digits) => {
+      const shifted = x < 1e15 && !/e/.test(String(x)) ? Number(Math.round(Number(x + 'e' + digits)) + 'e-' + digits) : x;
+      return (shifted === shifted ? shifted : x).toFixed(digits);
+    };
+    const fractionFor = (x, significant) => x === 0 ? 0 : Math.min(20, Math.max(0, significant - 1 - Math.floor(Math.log10(Math.abs(x)))));
+    const numberText = (value, locale, options) => {
+      const o = options ?? {}, big = typeof value === 'bigint';
+      english(locale, ['en-GB', 'en-CA', 'en-AU']);
+      only(o, ['style', 'currency', 'currencyDisplay', 'minimumFractionDigits', 'maximumFractionDigits', 'maximumSignificantDigits', 'useGrouping', 'notation', 'compactDisplay', 'minimumIntegerDigits', 'localeMatcher', 'numberingSystem']);
+      for (const k of ['minimumFractionDigits', 'maximumFractionDigits', 'maximumSignificantDigits', 'minimumIntegerDigits'])
+        if (o[k] !== undefined && !(o[k] >= (/S|I/.test(k) ? 1 : 0) && o[k] <= 20)) throw new RangeError(k + ' is a number from ' + (/S|I/.test(k) ? 1 : 0) + ' to 20');
+      let n = big ? value : Number(value), before = '', after = '', least = 0, most = 3;
+      if (o.style === 'percent') {
+        n = big ? n * 100n : n * 100;
+        after = '%';
+        most = 0;
+      } else if (o.style === 'currency') {
+        const code = String(o.currency ?? '').toUpperCase();
+        if (!/^[A-Z]{3}$/.test(code)) throw new TypeError('the style currency needs currency: "USD" or another code of three letters');
+        least = most = ['JPY', 'KRW', 'VND', 'CLP', 'ISK'].includes(code) ? 0 : 2;
+        before = o.currencyDisplay === undefined || /^(?:narrowS|s)ymbol$/.test(o.currencyDisplay) ? currencies[code] ?? code + '\u00a0' : o.currencyDisplay === 'code' ? code + '\u00a0' : refuse('currencyDisplay ' + o.currencyDisplay);
+      } else if (o.style !== undefined && o.style !== 'decimal') refuse('the style ' + o.style);
+      if (!big && !isFinite(n)) return isNaN(n) ? 'NaN' : (n < 0 ? '-∞' : '∞');
+      if (o.maximumSignificantDigits !== undefined && !big) most = fractionFor(n, o.maximumSignificantDigits), n = Number(n.toPrecision(o.maximumSignificantDigits)), least = 0;
+      if (o.notation === 'compact' && o.compactDisplay !== 'long' && !big) {
+        let i = 0;
+        const signs = ['', 'K', 'M', 'B', 'T'], round = x => Number(fixed(Math.abs(x), o.maximumFractionDigits ?? (Math.abs(x) < 100 ? fractionFor(x, 2) : 0)));
+        while (i < 4 && Math.abs(round(n / 1000 ** i)) >= 1000) i++;
+        n /= 1000 ** i;
+        after = signs[i] + after;
+        least = 0;
+        most = Math.abs(n) < 100 ? fractionFor(n, 2) : 0;
+      } else if (o.notation !== undefined && o.notation !== 'standard') refuse('the notation ' + o.notation);
+      if (o.maximumFractionDigits !== undefined) most = Number(o.maximumFractionDigits), least = Math.min(least, most);
+      if (o.minimumFractionDigits !== undefined) least = Number(o.minimumFractionDigits), most = Math.max(least, most);
+      let [whole, part = ''] = (big ? (n < 0n ? -n : n).toString() : fixed(Math.abs(n), most)).split('.');
+      while (part.length > least && part.endsWith('0')) part = part.slice(0, -1);
+      part = part.padEnd(least, '0');
+      whole = whole.padStart(o.minimumIntegerDigits ?? 1, '0');
+      if (o.useGrouping !== false && o.notation !== 'compact' && !/e/.test(whole)) whole = whole.replace(/\B(?=(\d{3})+$)/g, ',');
+      return (n < 0 || Object.is(n, -0) ? '-' : '') + before + whole + (part && '.' + part) + after;
+    };
+    define(Number.prototype, 'toLocaleString', function toLocaleString(locale, options) { return numberText(this, locale, options); });
+    define(BigInt.prototype, 'toLocaleString', function toLocaleString(locale, options) { return numberText(BigInt(this), locale, options); });
+
+    const months = ['January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', 'November', 'December'];
+    const days = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
+    const dateParts = ['weekday', 'year', 'month', 'day'], timeParts = ['hour', 'minute', 'second', 'fractionalSecondDigits'];
+    const dateText = (d, locale, options, wanted, standard) => {
+      const l = english(locale, ['en-GB', 'en-CA', 'sv-SE', 'sv']);
+      let o = { ...options };
+      if (!/^en(?:-US)?$/.test(l)) for (const k of Object.keys(o)) if (k !== 'timeZone' && o[k] !== undefined) refuse('the option ' + k + ' with the locale ' + l);
+      only(o, [...dateParts, ...timeParts, 'hour12', 'hourCycle', 'timeZone', 'timeZoneName', 'dateStyle', 'timeStyle', 'localeMatcher', 'calendar', 'numberingSystem']);
+      if (!/^(?:UTC|GMT|Etc\/UTC|Etc\/GMT)$/i.test(o.timeZone ?? 'UTC')) refuse('the time zone ' + o.timeZone);
+      if (isNaN(d)) return 'Invalid Date';
+      let join = ', ', two = false;
+      if (o.dateStyle !== undefined || o.timeStyle !== undefined) {
+        const ds = { full: { weekday: 'long', year: 'numeric', month: 'long', day: 'numeric' }, long: { year: 'numeric', month: 'long', day: 'numeric' }, medium: { year: 'numeric', month: 'short', day: 'numeric' }, short: { year: '2-digit', month: 'numeric', day: 'numeric' } };
+        const ts = { full: { hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }, long: { hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' }, medium: { hour: 'numeric', minute: '2-digit', second: '2-digit' }, short: { hour: 'numeric', minute: '2-digit' } };
+        if (/full|long/.test(o.dateStyle)) join = ' at ';
+        o = { ...o, ...(o.dateStyle === undefined ? {} : ds[o.dateStyle] ?? refuse('dateStyle ' + o.dateStyle)), ...(o.timeStyle === undefined ? {} : ts[o.timeStyle] ?? refuse('timeStyle ' + o.timeStyle)) };
+      } else if (!wanted.some(k => o[k] !== undefined)) {
+        if (standard !== 'time') o = { ...o, year: 'numeric', month: 'numeric', day: 'numeric' };
+        if (standard !== 'date') o = { ...o, hour: 'numeric', minute: '2-digit', second: '2-digit' };
+      }
+      const pad = n => String(n).padStart(2, '0'), num = (n, how) => how === '2-digit' ? pad(n % 100) : String(n);
+      const Y = d.getUTCFullYear(), M = d.getUTCMonth(), D = d.getUTCDate();
+      const short = (name, how) => how === 'long' ? name : how === 'short' ? name.slice(0, 3) : name[0];
+      const week = o.weekday === undefined ? '' : short(days[d.getUTCDay()], o.weekday);
+      let date = '';
+      if (['long', 'short', 'narrow'].includes(o.month)) {
+        const m = short(months[M], o.month), day = o.day === undefined ? '' : num(D, o.day), year = o.year === undefined ? '' : num(Y, o.year);
+        date = m + (day && ' ' + day) + (year && (day ? ', ' : ' ') + year);
+      } else if (/^sv|^en-CA/.test(l)) {
+        date = [o.year && num(Y, o.year), o.month && pad(M + 1), o.day && pad(D)].filter(Boolean).join('-');
+        two = true;
+      } else if (l === 'en-GB') date = [o.day && pad(D), o.month && pad(M + 1), o.year && num(Y, o.year)].filter(Boolean).join('/');
+      else date = [o.month && num(M + 1, o.month), o.day && num(D, o.day), o.year && num(Y, o.year)].filter(Boolean).join('/');
+      date = [week, date].filter(Boolean).join(', ');
+      let time = '';
+      const H = d.getUTCHours(), is24 = o.hour12 === false || o.hour12 === undefined && (/^h2[34]$/.test(o.hourCycle) || /^sv|^en-GB/.test(l));
+      const hour = o.hour === undefined ? undefined : is24 ? pad(H) : num(H % 12 || 12, o.hour);
+      const minute = o.minute === undefined ? undefined : hour !== undefined || o.second !== undefined ? pad(d.getUTCMinutes()) : String(d.getUTCMinutes());
+      let second = o.second === undefined ? undefined : minute !== undefined ? pad(d.getUTCSeconds()) : String(d.getUTCSeconds());
+      if (o.fractionalSecondDigits) second = (second ?? '') + '.' + String(d.getUTCMilliseconds()).padStart(3, '0').slice(0, o.fractionalSecondDigits);
+      time = [hour, minute, second].filter(x => x !== undefined).join(':');
+      if (hour !== undefined && !is24) time += l === 'en-CA' ? (H < 12 ? ' a.m.' : ' p.m.') : (H < 12 ? ' AM' : ' PM');
+      if (o.timeZoneName !== undefined) time = [time, 'UTC'].filter(Boolean).join(' ');
+      return [date, time].filter(Boolean).join(/^sv/.test(l) && two ? ' ' : join);
+    };
+    for (const [name, wanted, standard] of [['toLocaleDateString', dateParts, 'date'], ['toLocaleTimeString', timeParts, 'time'], ['toLocaleString', [...dateParts, ...timeParts], 'both']])
+      define(Date.prototype, name, { [name](locale, options) { return dateText(this, locale, options, wanted, standard); } }[name]);
+
+    const formatter = format => function (locale, options) {
+      const o = { ...options };
+      format(1, locale, o); // what is not known is refused here, as elsewhere
+      return { format: x => format(x, locale, o), resolvedOptions: () => ({ locale: 'en-US', numberingSystem: 'latn', timeZone: 'UTC', ...o }), formatToParts: () => refuse('formatToParts') };
+    };
+    const intl = {
+      NumberFormat: formatter((x, l, o) => numberText(x, l, o)),
+      DateTimeFormat: formatter((x, l, o) => dateText(x === undefined ? new Date() : new Date(x), l, o, [...dateParts, ...timeParts], 'date')),
+    };
+    for (const n of ['Collator', 'DisplayNames', 'DurationFormat', 'ListFormat', 'Locale', 'PluralRules', 'RelativeTimeFormat', 'Segmenter'])
+      intl[n] = function () { refuse('Intl.' + n); };
+    add(G, { Intl: intl });
+  }
 
   add(G, {
     WeakRef: class WeakRef { #target; constructor(t) { this.#target = t; } deref() { return this.#target; } },

@@ -37,6 +37,8 @@ type run struct {
 	suspects      []suspect                      // promises taken for values
 	sent          []sentCall                     // calls of tools, to find those whose answers nobody awaited
 	forEach       bool                           // the script gives forEach an async function
+	reads         map[string]bool                // fields that the script reads
+	fields        map[string]bool                // fields that results had
 	lastLabel     string                         // of the last call that was answered
 	lastResult    goja.Value
 
@@ -183,6 +185,7 @@ func (r *run) settle(main *goja.Promise) (d proto.DoneMsg) {
 				d.Value = s.b
 				r.explainAbsent(s.absent)
 				r.explainFunctions(s.functions)
+				r.explainEmpty(s.b)
 			} else {
 				r.explainUndefined()
 			}
@@ -460,6 +463,11 @@ func (r *run) answer(p *pendingCall, f proto.Frame) error {
 	}
 	if !p.query {
 		r.lastLabel, r.lastResult = p.label, v
+		if len(r.reads) > 0 {
+			if err := r.try(func() { r.sees(v, 0) }); err != nil {
+				return err
+			}
+		}
 	}
 	if o, ok := v.(*goja.Object); ok && p.linked {
 		r.noteLinks(o, f.Data)
