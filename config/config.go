@@ -224,12 +224,19 @@ func (s Server) HasPrefix() bool { return s.Prefix == nil || *s.Prefix }
 
 // ServerTool is what the admin says about one tool of a server.
 type ServerTool struct {
-	Enabled *bool     `yaml:"enabled"` // default true, with default_disabled false
-	Class   string    `yaml:"class"`   // "read", "write", "destructive": overrides every other source; "external" is a write that leaves the company
-	Labels  []string  `yaml:"labels"`  // instead of those of the server: "private", "untrusted", "external"; [] says none of them
-	Groups  []string  `yaml:"groups"`  // who may use it, besides the server's groups
-	Preview Companion `yaml:"preview"` // read beforehand for a plan, so that its reviewer sees what is there; compared again before the plan is applied
-	Undo    Companion `yaml:"undo"`    // call that takes back what this one did; the page of an applied plan offers it
+	Enabled *bool       `yaml:"enabled"` // default true, with default_disabled false
+	Class   string      `yaml:"class"`   // "read", "write", "destructive": overrides every other source; "external" is a write that leaves the company
+	Classes []ToolClass `yaml:"classes"` // for a tool that does many things: the first line that holds gives the class of a call; without one it is class
+	Labels  []string    `yaml:"labels"`  // instead of those of the server: "private", "untrusted", "external"; [] says none of them
+	Groups  []string    `yaml:"groups"`  // who may use it, besides the server's groups
+	Preview Companion   `yaml:"preview"` // read beforehand for a plan, so that its reviewer sees what is there; compared again before the plan is applied
+	Undo    Companion   `yaml:"undo"`    // call that takes back what this one did; the page of an applied plan offers it
+}
+
+// ToolClass is the class of some calls of a tool.
+type ToolClass struct {
+	Class string `yaml:"class"` // as class of the tool
+	When  string `yaml:"when"`  // CEL condition over args, e.g. args.action == "list"; one that cannot be judged makes the call destructive
 }
 
 // Companion is a call of another tool of the same server that is made from a

@@ -34,6 +34,7 @@ type ListedTool struct {
 	Outward     string          `json:"outward"`
 	Description string          `json:"description,omitempty"`
 	Annotations json.RawMessage `json:"annotations,omitempty"`
+	InputSchema json.RawMessage `json:"inputSchema,omitempty"`
 }
 
 // guardRoutes are the ways to ask what the guard would do. Nothing is called.
@@ -127,7 +128,7 @@ func (g *Gateway) guardTools(w http.ResponseWriter, r *http.Request) {
 	out := []ListedTool{}
 	for _, t := range s.Tools {
 		if v.sees(t) {
-			out = append(out, ListedTool{t.Name, t.Outward, t.Description, t.Annotations})
+			out = append(out, ListedTool{t.Name, t.Outward, t.Description, t.Annotations, t.InputSchema})
 		}
 	}
 	writeJSON(w, http.StatusOK, wire.Encode(map[string]any{"server": id, "state": s.State, "tools": out}))

@@ -482,3 +482,34 @@ func TestSettlingIsForThoseWhoDecide(t *testing.T) {
 		t.Errorf("%q %s", ids(v, "kill"), got.Raw)
 	}
 }
+
+// A tool with many actions flows, asks or is refused by what a call does, by
+// every way, and its listing says that it depends.
+func TestClassOfACallAtTheDoor(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, "servers:\n  s:\n    url: "+v.URL+"\n    tools: {kill: {class: destructive, classes: [{class: read, when: 'args.id == \"get\"'}]}}\nguard: {preset: read-only}\n", nil)
+	for _, e := range []era{legacy, modern} {
+		direct, code := p.client(e, "", noCaps, nil), p.client(e, twoTools, noCaps, nil)
+		ways := map[string]func(args string) answer{
+			"direct": func(args string) answer { return direct.call("s_kill", args, "", nil) },
+			"tool": func(args string) answer {
+				return code.call("portal_execute", `{"tool":"s_kill","arguments":`+args+`}`, "", nil)
+			},
+			"code": func(args string) answer { return code.code(`return await s.kill(`+args+`)`, "", nil) },
+		}
+		for way, call := range ways {
+			before := len(v.calls())
+			if got := call(`{"id":"get"}`); len(v.calls()) != before+1 {
+				t.Errorf("%s: a read did not flow: %s", way, got.Raw)
+			}
+			for _, args := range []string{`{"id":"kill"}`, `{"id":"GET"}`, `{"id":"get","ID":"kill"}`, `{"ID":"get"}`, `{}`} {
+				if got := call(args); len(v.calls()) != before+1 {
+					t.Errorf("%s %s: sent: %s", way, args, got.Raw)
+				}
+			}
+		}
+		if got := code.call("portal_query_tools", `{"query":"kill"}`, "", nil); !strings.Contains(got.text(), "depends on the arguments") {
+			t.Errorf("%s", got.Raw)
+		}
+	}
+}

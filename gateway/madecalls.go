@@ -38,7 +38,7 @@ func (c *counted) Call(ctx context.Context, hc codemode.HostCall) (json.RawMessa
 	if before.Tool == "" {
 		x.made[i].Tool = hc.Tool
 		if t, ok := c.req.view.tool(hc.Tool); ok {
-			x.made[i].Class = c.req.set.policy.Classify(writeguard.Call{Server: t.Server, Tool: t.Name, Description: t.Description, Annotations: t.Annotations}).Class
+			x.made[i].Class = c.req.set.policy.Classify(writeguard.Call{Server: t.Server, Tool: t.Name, Description: t.Description, Annotations: t.Annotations, Arguments: hc.Arguments}).Class
 		}
 	}
 	facts := callsBefore(x.made, i)

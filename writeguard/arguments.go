@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -94,7 +95,24 @@ func (r *argumentReader) object(depth int) (map[string]any, error) {
 		}
 	}
 	r.i++
-	return out, nil
+	return out, oneCase(out)
+}
+
+// oneCase refuses members whose names differ only in case: many programs take
+// them for the same one, and the last of them counts.
+func oneCase(o map[string]any) error {
+	if len(o) < 2 {
+		return nil
+	}
+	seen := make(map[string]string, len(o))
+	for name := range o {
+		key := strings.ToLower(strings.ToUpper(name))
+		if other, twice := seen[key]; twice {
+			return fmt.Errorf("members %q and %q differ only in case", Visible(min(name, other)), Visible(max(name, other)))
+		}
+		seen[key] = name
+	}
+	return nil
 }
 
 func (r *argumentReader) list(depth int) ([]any, error) {

@@ -3,6 +3,7 @@ package writeguard
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ type condition struct {
 	program cel.Program
 	args    bool // it looks at the arguments
 	run     bool // it looks at what happened before
+	others  bool // it looks at something besides the arguments
 	taints  bool // of that, at what the session has read
 }
 
@@ -95,6 +97,7 @@ func compileCondition(text string) (*condition, error) {
 	c := &condition{text: text, program: program}
 	for _, ref := range ast.NativeRep().ReferenceMap() {
 		c.args = c.args || ref.Name == "args"
+		c.others = c.others || ref.Name != "args" && slices.Contains(conditionVariables(), ref.Name)
 		c.taints = c.taints || ref.Name == "run.taints"
 		c.run = c.run || strings.HasPrefix(ref.Name, "run.") && ref.Name != "run.id"
 	}

@@ -17,6 +17,7 @@
 //
 //	guard.go      the types that pass between the parts
 //	classify.go   read, write or destructive, and from which source
+//	classes.go    a class for each action of a tool that does many things
 //	verbs.go      the words that tighten a class
 //	policy.go     rules and presets, compiled; the decision
 //	known.go      what is worked out once per tool: its class, its rules

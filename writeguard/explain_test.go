@@ -66,7 +66,7 @@ func TestSuggestPolicyIsAConfiguration(t *testing.T) {
 		{Server: "s", Tool: "update_thing", Annotations: json.RawMessage(`{"readOnlyHint":true}`)},
 		{Server: "s", Tool: "send_mail"}, {Server: "s", Tool: "ünï.côde/💥"},
 	}
-	text := SuggestPolicy("s", hostile)
+	text := SuggestPolicy("s", hostile, nil)
 	cfg, err := config.Parse("portal.yaml", []byte(text), func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -96,7 +96,7 @@ func TestSuggestPolicyOfRealServers(t *testing.T) {
 		by[x.server] = append(by[x.server], Call{Server: x.server, Tool: x.Name, Description: x.Description, Annotations: x.Annotations})
 	}
 	for server, tools := range by {
-		cfg, err := config.Parse("portal.yaml", []byte(SuggestPolicy(server, tools)), func(string) (string, bool) { return "", false })
+		cfg, err := config.Parse("portal.yaml", []byte(SuggestPolicy(server, tools, nil)), func(string) (string, bool) { return "", false })
 		if err != nil {
 			t.Errorf("%s: %v", server, err)
 		} else if n := len(cfg.Servers[server].Tools); n != len(tools) {

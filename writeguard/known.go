@@ -13,7 +13,10 @@ type known struct {
 
 // toolKey is everything that a classification depends on besides the
 // configuration.
-type toolKey struct{ server, tool, description, annotations string }
+type toolKey struct {
+	server, tool, description, annotations string
+	line                                   int // of its classes
+}
 
 type knownTool struct {
 	class Classification
@@ -24,15 +27,18 @@ type knownTool struct {
 const knownMax = 20_000
 
 // tool returns what is known of the tool that a call names.
-func (p *Policy) tool(c *Call) *knownTool {
-	m, key := &p.known, toolKey{c.Server, c.Tool, c.Description, string(c.Annotations)}
+func (p *Policy) tool(c *Call) *knownTool { return p.toolAt(c, p.line(c)) }
+
+// toolAt is tool for a call that falls under a line of the tool's classes.
+func (p *Policy) toolAt(c *Call, line int) *knownTool {
+	m, key := &p.known, toolKey{c.Server, c.Tool, c.Description, string(c.Annotations), line}
 	m.mu.RLock()
 	t, ok := m.seen[key]
 	m.mu.RUnlock()
 	if ok {
 		return t
 	}
-	t = p.classed(c, Classify(*c, p.cfg))
+	t = p.classed(c, p.underLine(c, Classify(*c, p.cfg), line))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.seen == nil || len(m.seen) >= knownMax {

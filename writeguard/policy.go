@@ -18,6 +18,7 @@ type Policy struct {
 	preset  string
 	filters []filter
 	known   known
+	classes map[[2]string][]classLine // by server and tool
 }
 
 type rule struct {
@@ -49,7 +50,7 @@ func Compile(cfg *config.Config) (*Policy, error) {
 	if cfg == nil {
 		return nil, errors.New("compile the guard: no configuration")
 	}
-	p := &Policy{cfg: cfg, preset: cfg.Guard.Preset}
+	p := &Policy{cfg: cfg, preset: cfg.Guard.Preset, classes: map[[2]string][]classLine{}}
 	if p.preset == "" {
 		p.preset = "careful"
 	}
@@ -86,6 +87,11 @@ func Compile(cfg *config.Config) (*Policy, error) {
 		for name, t := range s.Tools {
 			if _, err := ParseLabels(t.Labels); err != nil {
 				errs = append(errs, fmt.Errorf("servers.%s.tools.%s.labels: %w", id, name, err))
+			}
+			if lines, at, err := compileClasses(t.Classes); err != nil {
+				errs = append(errs, cfg.Fault(fmt.Sprintf("servers.%s.tools.%s.classes[%d]", id, name, at), "%v", err))
+			} else if lines != nil {
+				p.classes[[2]string{id, name}] = lines
 			}
 			if t.Preview.With != "" {
 				if _, err := compileCompanion(t.Preview, "args"); err != nil {
@@ -384,6 +390,21 @@ func (p *Policy) Outlook(c Call) Outlook {
 	if strict[d.Action] > strict[worst] {
 		worst = d.Action
 	}
+	if p.line(&c) == unknownArgs && d.Rule != failClosed {
+		w, differs := p.worstLine(c, func(t *knownTool) Action {
+			return p.decideAs(&c, t, func(r *rule, _ Classification) {
+				if strict[r.action] > strict[worst] {
+					worst = r.action
+				}
+			}).Action
+		})
+		if differs {
+			o.If = append(o.If, classesOfTool)
+		}
+		if strict[w] > strict[worst] {
+			worst = w
+		}
+	}
 	o.Decision, o.Worst = p.observed(d), worst
 	if p.Observes() && d.Rule != failClosed {
 		o.Worst = Allow
@@ -412,6 +433,10 @@ func (d Decision) sentence(c Call) string {
 	return fmt.Sprintf("%s is %s and refused by %s. Nothing was sent. Do not try again or another way; "+
 		"tell the user, who can ask the portal's administrator for a rule.", tool, d.Class, d.Rule)
 }
+
+// classesOfTool stands for a tool's classes where rules are named that depend on
+// what is not known yet.
+const classesOfTool = "the classes of the tool"
 
 const (
 	failClosed  = "fail closed"

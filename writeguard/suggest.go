@@ -18,7 +18,9 @@ type Suggestion struct {
 	Class  Class
 	Labels Labels // as they are now, External from the name
 	Why    string // one line, for the reviewer
-	Doubt  string // one line: what speaks against it; empty: nothing
+	// Classes are lines for a tool whose schema names several actions.
+	Classes []config.ToolClass
+	Doubt   string // one line: what speaks against it; empty: nothing
 }
 
 // writingVerbs in a name say that something is changed, wherever they stand;
@@ -107,10 +109,17 @@ func descriptionWrites(d string) string {
 // review: a class for each of its tools with what speaks for it, and rules
 // that let reads flow and ask about the rest. The text is a configuration of
 // its own, which check accepts: tools and rules are to be taken from it.
-func SuggestPolicy(server string, tools []Call) string {
+// schema gives the input schema of a tool, by its place; it may be nil.
+func SuggestPolicy(server string, tools []Call, schema func(i int) json.RawMessage) string {
 	list := make([]Suggestion, 0, len(tools))
-	for _, c := range tools {
-		list = append(list, Suggest(c))
+	for i, c := range tools {
+		s := Suggest(c)
+		if schema != nil {
+			if s.Classes, s.Class = suggestClasses(schema(i), s.Class); s.Classes != nil {
+				s.Why += "; by its argument"
+			}
+		}
+		list = append(list, s)
 	}
 	order := map[Class]int{Destructive: 0, Write: 1, Read: 2}
 	slices.SortFunc(list, func(a, b Suggestion) int {
@@ -120,7 +129,9 @@ func SuggestPolicy(server string, tools []Call) string {
 	width := 0
 	for _, s := range list {
 		counts[s.Class]++
-		width = max(width, len(entry(s)))
+		if s.Classes == nil {
+			width = max(width, len(entry(s)))
+		}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `# A starting policy for the server %s, made from its tool list: %d tools,
@@ -144,7 +155,17 @@ servers:
 		if s.Doubt != "" {
 			why += "; " + s.Doubt + ": look twice"
 		}
-		fmt.Fprintf(&b, "      %-*s # %s\n", width, entry(s), Visible(why))
+		if s.Classes == nil {
+			fmt.Fprintf(&b, "      %-*s # %s\n", width, entry(s), Visible(why))
+			continue
+		}
+		fmt.Fprintf(&b, "      %s # %s\n        class: %s # of whatever no line below names\n        classes:\n", name(s.Tool)+":", Visible(why), s.Class)
+		for _, l := range s.Classes {
+			fmt.Fprintf(&b, "          - {class: %s, when: '%s'}\n", l.Class, strings.ReplaceAll(l.When, "'", "''"))
+		}
+		if s.Labels.Has(External) {
+			fmt.Fprintf(&b, "        labels: [%s]\n", strings.Join(s.Labels.List(), ", "))
+		}
 	}
 	fmt.Fprintf(&b, `guard:
   preset: careful # reads run, what is external needs a yes after private and untrusted data
@@ -164,15 +185,20 @@ servers:
 	return b.String()
 }
 
+// name is the name of a tool as a key of the configuration.
+func name(tool string) string {
+	b, err := json.Marshal(tool)
+	if err != nil {
+		return `""`
+	}
+	return string(b)
+}
+
 // entry is a tool's line of the configuration. JSON text is YAML, too.
 func entry(s Suggestion) string {
-	name, err := json.Marshal(s.Tool)
-	if err != nil {
-		name = []byte(`""`)
-	}
 	labels := ""
 	if s.Labels.Has(External) {
 		labels = ", labels: [" + strings.Join(s.Labels.List(), ", ") + "]"
 	}
-	return fmt.Sprintf("%s: {class: %s%s}", name, s.Class, labels)
+	return fmt.Sprintf("%s: {class: %s%s}", name(s.Tool), s.Class, labels)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 
@@ -38,7 +39,7 @@ until you have put it into your portal.yaml. The file passes check as it stands.
 			for _, x := range got.Tools {
 				tools = append(tools, writeguard.Call{Server: args[0], Tool: x.Tool, Description: x.Description, Annotations: x.Annotations})
 			}
-			_, err := fmt.Fprint(cmd.OutOrStdout(), writeguard.SuggestPolicy(args[0], tools))
+			_, err := fmt.Fprint(cmd.OutOrStdout(), writeguard.SuggestPolicy(args[0], tools, func(i int) json.RawMessage { return got.Tools[i].InputSchema }))
 			return err
 		},
 	}
