@@ -277,6 +277,30 @@ func TestCancellation(t *testing.T) {
 	}
 }
 
+// Progress is passed on to who asked for it, of the call that it names.
+func TestProgressOfNobody(t *testing.T) {
+	for _, era := range []upstreamtest.Era{upstreamtest.Legacy, upstreamtest.Modern} {
+		up := upstreamtest.New(t, upstreamtest.Options{Era: era})
+		up.On("work", func(c *upstreamtest.Call) {
+			c.Notify("notifications/progress", `{"progressToken":99999,"progress":1}`)
+			c.Notify("notifications/progress", `{"progress":2}`)
+			c.Notify("notifications/progress", `{"progressToken":`+string(c.Token())+`,"progress":3}`)
+			c.Text("done")
+		})
+		r := start(t, one(at(up)), nil)
+		r.ready()
+		for meta, want := range map[string]string{`{}`: "[]", `{"progressToken":"mine"}`: `[{"progressToken":"mine","progress":3}]`} {
+			got := []string{}
+			call := tool("work", "")
+			call.Params = json.RawMessage(`{"name":"work","_meta":` + meta + `}`)
+			call.Notify = func(_ string, params json.RawMessage) { got = append(got, string(params)) }
+			if r.must(call); fmt.Sprint(got) != want {
+				t.Errorf("%s, %s: %v, want %s", era, meta, got, want)
+			}
+		}
+	}
+}
+
 func TestQuestionsDuringACall(t *testing.T) {
 	for _, standalone := range []bool{false, true} {
 		t.Run(fmt.Sprintf("standalone=%v", standalone), func(t *testing.T) {
