@@ -25,6 +25,7 @@ func TestEmptyValuesOfMisreadResultsSayWhichField(t *testing.T) {
 		{"const r = await crm.list(); return {items: r.items ?? [], n: r.repos.length}", `{"items":[],"n":2}`, ""},
 		{"const r = await crm.list(); const mine = {hits: 0}; mine.extra = 0; return mine.hits + mine.extra", `0`, ""},
 		{"const r = await crm.list(); class C { n = 0; get m() { return this.n } } return new C().m", `0`, ""},
+		{"const r = await crm.list(); return [r.items ?? [], r.repos.length]", `[[],2]`, ""},
 		{"return ({}).items ?? []", `[]`, ""},
 	} {
 		t.Run(c.code, func(t *testing.T) {

@@ -37,6 +37,7 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 // testPool makes a pool with short limits.
 func testPool(t testing.TB, change func(*config.Code)) *Pool {
 	t.Helper()
+	testprogram.Depend(t)
 	code := config.Defaults().Code
 	code.Workers, code.MaxWorkers, code.WallTime, code.CPUTime = 1, 4, 20*time.Second, 4*time.Second
 	if change != nil {

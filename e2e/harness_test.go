@@ -48,6 +48,7 @@ var readyLine = regexp.MustCompile(`ready: (http\S+/mcp)`)
 // startProcess runs the program and waits for its line with the URL.
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
+	testprogram.Depend(t)
 	p := &process{cmd: exec.Command(binary, args...), done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), "MCP_PORTAL_TOKEN=")
 	stdout, err := p.cmd.StdoutPipe()

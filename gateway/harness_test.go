@@ -74,6 +74,7 @@ func start(t testing.TB, yaml string, wrap func(store.Store) store.Store) *porta
 
 func startIn(t testing.TB, dir, yaml string, wrap func(store.Store) store.Store) *portal {
 	t.Helper()
+	testprogram.Depend(t)
 	srv := httptest.NewUnstartedServer(nil)
 	p := &portal{t: t, dir: dir, url: "http://" + srv.Listener.Addr().String(), audit: filepath.Join(dir, "audit.jsonl"), log: &testlog.Buffer{}}
 	log := slog.New(slog.NewTextHandler(p.log, nil))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -111,5 +112,30 @@ func TestHidingAKey(t *testing.T) {
 		if got := string(c.keys.hide([]byte(c.text))); got != c.out {
 			t.Errorf("%s: %s, want %s", c.text, got, c.out)
 		}
+	}
+}
+
+// The document is asked for with the key, too; a new key makes a new connection;
+// and errors never have it.
+func TestKeysInTheQueryElsewhere(t *testing.T) {
+	const key = "secret-key-of-shop"
+	asked := make(chan string, 8)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.Query().Get("api_key")
+		_, _ = io.WriteString(w, shopDocument)
+	}))
+	t.Cleanup(api.Close)
+	cfg := config.Server{OpenAPI: api.URL + "/openapi.yaml?v=1", Query: map[string]config.Secret{"api_key": key}}
+	startAPI(t, cfg, nil)
+	if got := <-asked; got != key {
+		t.Errorf("the document was asked for with %q", got)
+	}
+	other := cfg
+	other.Query = map[string]config.Secret{"api_key": "another-key-of-shop"}
+	if sameConnection(cfg, other) || !sameConnection(cfg, cfg) {
+		t.Error("a changed key is not a changed connection, or the same one is")
+	}
+	if got := newPeer("shop", cfg).clean("GET /?api_key=" + key + " failed"); strings.Contains(got, key) {
+		t.Errorf("an error: %s", got)
 	}
 }

@@ -4,10 +4,15 @@
 package testprogram
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
 )
 
 // Build builds main packages as releases are built, without cgo, into a new
@@ -34,6 +39,44 @@ func Build(packages ...string) (dir string, err error) {
 	}
 	return dir, nil
 }
+
+// Depend makes a test depend on the sources of the module. What go test keeps
+// of a passed test holds as long as the test's own binary and the files that it
+// opened while tests ran are the same: of a program that go build made for it,
+// it knows nothing, and would call a test passed that a change of the program
+// has broken. So whoever starts such a program in a test calls this first.
+func Depend(t testing.TB) {
+	t.Helper()
+	if err := lookAtSources(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lookAtSources opens the folders of the module, once: that is enough.
+var lookAtSources = sync.OnceValue(func() error {
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		if filepath.Dir(root) == root {
+			return errors.New("no go.mod above the folder of the test")
+		}
+		root = filepath.Dir(root)
+	}
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "docs" || name == "testdata") {
+			return filepath.SkipDir
+		}
+		return nil
+	})
+})
 
 // Main is TestMain for tests that need programs: it builds them, tells set
 // their folder, runs the tests and returns the exit code.

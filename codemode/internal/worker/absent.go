@@ -45,12 +45,19 @@ func (m *mistakes) looksUp(x ast.Expression) bool {
 // object is asked, not the tool, so that a method of the script's own that is
 // called this way keeps its this.
 func (m *mistakes) feature(x ast.Expression) ast.Expression {
-	twin := func(o ast.Expression) ast.Expression {
+	var twin func(o ast.Expression) ast.Expression
+	twin = func(o ast.Expression) ast.Expression {
 		at := o
 		if opt, ok := o.(*ast.Optional); ok {
 			at = opt.Expression
 		}
-		if hasOptional(at) { // it would leave the chain from inside a call
+		if hasOptional(at) { // codemode?.crm would leave the chain from inside a call
+			switch x := at.(type) {
+			case *ast.DotExpression:
+				x.Left = twin(x.Left)
+			case *ast.BracketExpression:
+				x.Left = twin(x.Left)
+			}
 			return o
 		}
 		at = asking(askFeature, at, "")
@@ -96,15 +103,15 @@ const maxAbsences = 5
 
 // twinOf gives for codemode or a server the object in which absent tools are
 // undefined, and any other value back.
-func (r *run) twinOf(c goja.FunctionCall) goja.Value {
-	o, ok := c.Argument(0).(*goja.Object)
+func (r *run) twinOf(v goja.Value) goja.Value {
+	o, ok := v.(*goja.Object)
 	if !ok || r.spaces[o] == nil {
-		return c.Argument(0)
+		return v
 	}
 	if r.spaces[o].twin == nil {
 		n := *r.spaces[o]
 		get := n.get
-		n.get = func(key string) goja.Value { return r.present(get(key)) }
+		n.get = func(key string) goja.Value { return r.twinOf(r.present(get(key))) }
 		r.spaces[o].twin = r.vm.NewDynamicObject(&n)
 	}
 	return r.spaces[o].twin

@@ -108,8 +108,8 @@ func TestFilesAreNotRead(t *testing.T) {
 }
 
 func TestNearest(t *testing.T) {
-	names := []string{"crm_contacts_list", "crm_contacts_get", "dns_zones_list", "billing_invoices_list"}
-	for name, want := range map[string]string{"crm_contact_list": "crm_contacts_list", "CRMContactsGet": "crm_contacts_get", "zones_list": "dns_zones_list", "qqqqqqqqqqqqqqq": ""} {
+	names := []string{"crm_contacts_list", "crm_contacts_get", "dns_zones_list", "billing_invoices_list", "x"}
+	for name, want := range map[string]string{"crm_contact_list": "crm_contacts_list", "CRMContactsGet": "crm_contacts_get", "zones_list": "dns_zones_list", "qqqqqqqqqqqqqqq": "", "exit": ""} {
 		got := nearest(name, names)
 		if want == "" && len(got) > 0 || want != "" && (len(got) == 0 || got[0] != want) {
 			t.Errorf("%s: %v, want %s", name, got, want)

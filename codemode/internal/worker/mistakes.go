@@ -385,7 +385,7 @@ func (r *run) installQuestions() error {
 		askMembers:   refuse,
 		askTested:    refuse,
 		askMisused:   refuse,
-		askFeature:   r.twinOf,
+		askFeature:   func(c goja.FunctionCall) goja.Value { return r.twinOf(c.Argument(0)) },
 		askAbsent:    func(c goja.FunctionCall) goja.Value { return r.present(c.Argument(0)) },
 		askCalled:    r.uncalled,
 		askPredicate: r.predicate,
