@@ -21,6 +21,7 @@ func TestAbsentToolsAreAbsentWhereverTheyAreLookedFor(t *testing.T) {
 		{code: "return typeof codemode?.crm.nope", value: `"undefined"`, note: said},
 		{code: "return typeof codemode?.crm?.nope", value: `"undefined"`, note: said},
 		{code: "return typeof codemode?.['crm']['nope']", value: `"undefined"`, note: said},
+		{code: "const codemode = undefined; return typeof codemode?.crm.nope", value: `"undefined"`},
 		{code: "return (await codemode?.crm?.list?.({})).n", value: `1`},
 		{code: "const f = crm.list; if (f({})) return 1", err: "used as a condition"},
 		{code: "const crm = {list: Promise.resolve(4)}; return await crm.list", value: `4`},
