@@ -173,7 +173,8 @@
       } else if (o.notation !== undefined && o.notation !== 'standard') refuse('the notation ' + o.notation);
       if (o.maximumFractionDigits !== undefined) most = Number(o.maximumFractionDigits), least = Math.min(least, most);
       if (o.minimumFractionDigits !== undefined) least = Number(o.minimumFractionDigits), most = Math.max(least, most);
-      let [whole, part = ''] = (big ? (n < 0n ? -n : n).toString() : fixed(Math.abs(n), most)).split('.');
+      const digits = (big ? (n < 0n ? -n : n).toString() : fixed(Math.abs(n), most)).split('.');
+      let whole = digits[0], part = digits[1] ?? '';
       while (part.length > least && part.endsWith('0')) part = part.slice(0, -1);
       part = part.padEnd(least, '0');
       whole = whole.padStart(o.minimumIntegerDigits ?? 1, '0');
