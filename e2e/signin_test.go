@@ -393,6 +393,7 @@ func TestReasonsAreForAdmins(t *testing.T) {
 listen: %s
 url: http://%s
 auth:
+  accept: [portal, idp]
   issuer: %s
   client_id: %s
   client_secret: %s
@@ -420,6 +421,26 @@ servers:
 			}
 			if told := strings.Contains(page, "The portal tries again by itself"); told == want {
 				t.Errorf("%s, %s: in plain words: %v, want %v", who, path, told, !want)
+			}
+		}
+		// So do their agents.
+		token := idp.Token(t, who, p.base()+"/mcp")
+		for query, call := range map[string]*mcp.CallToolParams{
+			"optimize_context=search_and_execute": {Name: "portal_query_tools", Arguments: map[string]any{}},
+			"":                                    {Name: "portal_list_servers", Arguments: map[string]any{}},
+			"codemode=code":                       {Name: "portal_code", Arguments: map[string]any{"code": "return await gone.find({})"}},
+		} {
+			s, err := connectAs(t, p, modern, query, token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := s.CallTool(t.Context(), call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := text(t, res)
+			if !strings.Contains(said, "gone") || !strings.Contains(said, "reached") && !want || strings.Contains(said, "127.0.0.1:1") != want {
+				t.Errorf("%s, %s: %s", who, call.Name, said)
 			}
 		}
 	}

@@ -70,8 +70,10 @@ func (g *Gateway) mayConnect(v visitor, server string, forAll bool) (config.Serv
 	return s, s.Auth.PerUser() && v.set.access.CanServer(v.who, server)
 }
 
-func (g *Gateway) mayAdmin(v visitor) bool {
-	return v.who.Kind == auth.KindDev || v.set.access.IsAdmin(v.who)
+func (g *Gateway) mayAdmin(v visitor) bool { return isAdmin(v.set, v.who) }
+
+func isAdmin(set *settings, who *auth.Principal) bool {
+	return who.Kind == auth.KindDev || set.access.IsAdmin(who)
 }
 
 // handlePage is the address that a call gave to its user. On another's screen

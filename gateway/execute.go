@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/mcp-portal/mcp-portal/codemode"
@@ -324,6 +323,9 @@ func (h *host) Query(ctx context.Context, name string, args json.RawMessage) (js
 		if err != nil {
 			return nil, err
 		}
+		if n := r.view.note(t.Server); n != "" {
+			o = append(o, wire.Field{Key: "notes", Value: wire.Quote(n)})
+		}
 		return append(o, wire.Field{Key: "types", Value: wire.Quote(h.g.seen.declare(ctx, t, r.who.ID))}).Bytes(), nil
 	case "spec":
 		return h.spec(list)
@@ -339,11 +341,11 @@ func (h *host) Query(ctx context.Context, name string, args json.RawMessage) (js
 			Description string `json:"description"`
 			State       string `json:"state"`
 			Tools       int    `json:"tools"`
+			Notes       string `json:"notes,omitempty"`
 		}
 		rows := []row{}
 		for _, s := range r.view.servers() {
-			n := len(slices.DeleteFunc(slices.Clone(s.Tools), func(t *registry.Tool) bool { return !r.view.sees(t) }))
-			rows = append(rows, row{s.ID, s.Description, string(s.State), n})
+			rows = append(rows, row{s.ID, s.Description, string(s.State), len(r.view.toolsOf(s)), r.view.note(s.ID)})
 		}
 		return wire.Encode(rows), nil
 	}

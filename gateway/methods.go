@@ -142,6 +142,9 @@ func instructions(v *view, mode Mode, note string) string {
 	if note != "" {
 		s += " " + note
 	}
+	if mode == ModeAll {
+		s += allNotes(v)
+	}
 	return s
 }
 

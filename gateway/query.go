@@ -175,13 +175,7 @@ func (g *Gateway) serverOverview(ctx context.Context, r *request) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s. Search tools with query, or list one server's with servers.\n", plural(len(servers), "server"))
 	for i, s := range servers {
-		n := 0
-		for _, t := range s.Tools {
-			if r.view.sees(t) {
-				n++
-			}
-		}
-		line := fmt.Sprintf("- %s (%s)", s.ID, plural(n, "tool"))
+		line := fmt.Sprintf("- %s (%s)", s.ID, plural(len(r.view.toolsOf(s)), "tool"))
 		if s.Description != "" {
 			line += ": " + oneLine(s.Description, 160)
 		}
@@ -228,7 +222,11 @@ func (g *Gateway) answerTools(ctx context.Context, r *request, a queryArguments,
 		if a.Pattern != "" {
 			what = "no tool matches the pattern"
 		}
-		return what + ". Try other words, or an empty query to see the servers. " + serverSentence(r.view, 400)
+		what += ". Try other words, "
+		if len(a.Servers) > 0 {
+			return what + "or only servers, without query and pattern, to list all of their tools."
+		}
+		return what + "or an empty query to see the servers. " + serverSentence(r.view, 400)
 	}
 	var parts []string
 	size, shown := 0, 0
@@ -244,6 +242,11 @@ func (g *Gateway) answerTools(ctx context.Context, r *request, a queryArguments,
 	head := fmt.Sprintf("showing %d of %d", shown, total)
 	if a.Query != "" || a.Pattern != "" {
 		head += " that fit" // or it would read like all that there are
+		if len(a.Servers) == 1 {
+			if s := r.view.snap.Server(a.Servers[0]); s != nil && len(r.view.toolsOf(s)) > total {
+				head += fmt.Sprintf(", of %d tools of %s", len(r.view.toolsOf(s)), s.ID)
+			}
+		}
 	}
 	switch {
 	case shown < len(tools):
@@ -258,6 +261,9 @@ func (g *Gateway) answerTools(ctx context.Context, r *request, a queryArguments,
 		sep = "\n\n"
 	}
 	b.WriteString(head + "\n" + strings.Join(parts, sep) + "\n")
+	if a.Detail != "names" {
+		b.WriteString(notes(r.view, tools[:shown]))
+	}
 	if a.Detail == "brief" && r.mode == ModeTwoTools {
 		fmt.Fprintf(&b, "Parameters: %s {\"names\":[…]}. In code: codemode.<name>(args).\n", toolQuery)
 	}

@@ -251,7 +251,7 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval, log
 			fmt.Fprintf(&b, "- and %d more\n", len(rows)-i)
 			break
 		}
-		fmt.Fprintf(&b, "- %s on server %s (%s) %s\n", r.Tool, r.Server, r.Class, bounded(string(r.Arguments), 300))
+		fmt.Fprintf(&b, "- %s on server %s (%s) %s\n", r.Tool, r.Server, r.Class, bounded(string(ordered[i].Arguments), 300))
 	}
 	b.WriteString(lines)
 	until := g.now().Add(x.req.set.cfg.Code.PausedFor)

@@ -227,7 +227,7 @@ func (g *Gateway) reasons(ctx context.Context, v *view) map[string]string {
 	out := map[string]string{}
 	for _, st := range g.opt.Upstreams.Statuses() {
 		if st.State != upstreams.Ready && st.Error != nil {
-			out[st.Server] = st.Error.Message
+			out[st.Server] = reason(isAdmin(v.set, v.who), st.Server, st.Error)
 		}
 	}
 	if g.opt.Logins == nil {

@@ -56,15 +56,21 @@ func (v *view) sees(t *registry.Tool) bool {
 	return !v.off[t.Server] && v.set.access.CanServer(v.who, t.Server) && v.set.access.CanTool(v.who, t.Server, t.Name)
 }
 
+// toolsOf lists the visible tools of a server.
+func (v *view) toolsOf(s *registry.Server) (out []*registry.Tool) {
+	for _, t := range s.Tools {
+		if v.sees(t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
 // tools lists the visible tools, sorted by outward name.
 func (v *view) tools() []*registry.Tool {
 	var out []*registry.Tool
 	for _, s := range v.servers() {
-		for _, t := range s.Tools {
-			if v.sees(t) {
-				out = append(out, t)
-			}
-		}
+		out = append(out, v.toolsOf(s)...)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Outward < out[j].Outward })
 	return out

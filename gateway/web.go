@@ -170,7 +170,7 @@ func (g *Gateway) serverRows(ctx context.Context, v visitor, grant string) (rows
 		row := pages.Server{ID: s.ID, Title: s.Title, Description: s.Description, State: string(st.State), Since: st.Since, NextTry: st.NextTry, Listed: st.Listed,
 			FromCache: s.FromCache, Transport: st.Transport, Tools: n, Warnings: s.Warnings}
 		if st.Error != nil {
-			row.Reason = g.reason(v, s.ID, st.Error)
+			row.Reason = reason(g.mayAdmin(v), s.ID, st.Error)
 		}
 		if own := v.set.cfg.Servers[s.ID]; own.Auth.Used() {
 			own.ID = s.ID
@@ -187,16 +187,17 @@ func (g *Gateway) serverRows(ctx context.Context, v visitor, grant string) (rows
 	return rows, tools
 }
 
-// reason says on a page why a server does not work. What stands behind it
-// (addresses, paths, the last words of a program) is for those who can mend it.
-func (g *Gateway) reason(v visitor, server string, p *upstreams.Problem) string {
+// reason says why a server does not work, on a page and to an agent. What stands
+// behind it (addresses, paths, the last words of a program) is for those who can
+// mend it.
+func reason(admin bool, server string, p *upstreams.Problem) string {
 	switch {
-	case p.Kind == upstreams.KindLogin || g.mayAdmin(v):
+	case p.Kind == upstreams.KindLogin || admin:
 		return strings.TrimPrefix(p.Message, "server "+server+": ") // it stands beside its name
 	case p.Kind == upstreams.KindConnect || p.Kind == upstreams.KindTimeout || p.Kind == upstreams.KindProcess:
 		return "It cannot be reached right now. The portal tries again by itself."
 	}
-	return "It does not work right now. The portal's administrators see here what to do."
+	return "It does not work right now. The portal's administrators see on its page what to do."
 }
 
 // togglesURL is the page where a person switches servers for one client.

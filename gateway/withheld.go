@@ -50,7 +50,7 @@ func (g *Gateway) withheld(r *request) (out []codemode.Withheld) {
 		add(whyHeld, held)
 		add(whyDisabled, disabled)
 		if len(s.Tools)+len(s.Pending)+len(s.Disabled) == 0 && s.State != upstreams.Ready {
-			out = append(out, codemode.Withheld{Server: name, Why: g.whyEmpty(s)})
+			out = append(out, codemode.Withheld{Server: name, Why: g.whyEmpty(isAdmin(v.set, v.who), s)})
 		}
 	}
 	for id, s := range v.set.cfg.Servers {
@@ -65,7 +65,7 @@ func (g *Gateway) withheld(r *request) (out []codemode.Withheld) {
 }
 
 // whyEmpty says why nothing is known of a server's tools.
-func (g *Gateway) whyEmpty(s *registry.Server) string {
+func (g *Gateway) whyEmpty(admin bool, s *registry.Server) string {
 	switch s.State {
 	case upstreams.Connecting:
 		return "is still connecting and its tools are not known yet: try again in a moment"
@@ -73,7 +73,7 @@ func (g *Gateway) whyEmpty(s *registry.Server) string {
 		return "needs a sign-in: ask the user to open " + g.baseURL() + "/servers and sign in there"
 	}
 	why := "cannot be reached now, so its tools are not known: try again later"
-	if up, ok := g.opt.Upstreams.Get(s.ID); ok && up.Status().Error != nil {
+	if up, ok := g.opt.Upstreams.Get(s.ID); ok && admin && up.Status().Error != nil {
 		why += " (" + bounded(up.Status().Error.Message, 200) + ")"
 	}
 	return why
