@@ -183,10 +183,37 @@ func planCleanUp(t *testing.T, kill bool) {
 		if want := fmt.Sprintf("%d steps: 3 done, 2 removed by the reviewer, 1 with unknown outcome, %d not sent", n, n-6); !strings.Contains(report, want) || len(seen.of) != 4 {
 			t.Errorf("%d were sent, want %q in\n%s", len(seen.of), want, report)
 		}
+		settled(t, b, seen, m, steps)
 		return
 	}
 	if want := fmt.Sprintf(`{"found":%d,"deleted":%d,"kept":["removed","removed"]}`, n, n-2); !strings.Contains(report, want) || len(after) != 2 {
 		t.Errorf("%d are left, want %s in\n%s", len(after), want, report)
+	}
+}
+
+// settled has a person say on the page that the step under way was carried out;
+// then the rest is, each once, and the code comes to its end.
+func settled(t *testing.T, b *process, seen *deletions, plan []string, steps []string) {
+	t.Helper()
+	ctx := testbrowser.Start(t)
+	happened := chromedp.CSS(`#step-6 button[value="happened"]`)
+	if err := chromedp.Do(ctx, chromedp.Navigate(b.base()+plan[0]), chromedp.Click(happened), chromedp.WaitNotPresent(happened)); err != nil {
+		t.Fatalf("say that it happened: %v\n%s", err, body(ctx))
+	}
+	s := connect(t, b, legacy, "optimize_context=search_and_execute", nil)
+	report := text(t, call(t, s, "portal_execute", map[string]any{"plan": plan[1]}))
+	n := len(steps)
+	if want := fmt.Sprintf(`"deleted":%d,"kept":["removed","removed","answer_lost"]`, n-3); !strings.Contains(report, want) {
+		t.Errorf("after the step was settled: want %s in\n%s", want, report)
+	}
+	after := left(t, b)
+	for id, times := range seen.of {
+		if times != 1 || after[id] {
+			t.Errorf("record %s was sent %d times and is there: %v", id, times, after[id])
+		}
+	}
+	if len(after) != 2 || len(seen.of) != n-2 {
+		t.Errorf("%d records are left, %d were sent", len(after), len(seen.of))
 	}
 }
 

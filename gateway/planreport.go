@@ -154,6 +154,9 @@ func firstLine(s string) string {
 // went wrong.
 const reportedSteps = 50
 
+// listedSteps is how many the structured content of a report lists, likewise.
+const listedSteps = 150
+
 // shownArguments are those of a step as people and agents read them: with words
 // where answers of earlier steps will stand.
 func shownArguments(plan *writeguard.Plan, i int) json.RawMessage {
@@ -195,9 +198,12 @@ func withReport(result json.RawMessage, plan *writeguard.Plan, progress *writegu
 		Error     string               `json:"error,omitempty"`
 	}
 	steps, n := []step{}, progress.Count()
-	tail := notSentTail(progress)
+	tail := len(progress.Steps)
+	if tail > listedSteps {
+		tail = notSentTail(progress)
+	}
 	for i, s := range progress.Steps[:tail] {
-		if i >= reportedSteps && s.State != writeguard.StepFailed && s.State != writeguard.StepUnknown {
+		if i >= listedSteps && s.State != writeguard.StepFailed && s.State != writeguard.StepUnknown {
 			continue
 		}
 		steps = append(steps, step{plan.Steps[i].Tool, plan.Steps[i].Server, bounded(string(shownArguments(plan, i)), 200), s.State, s.Error})
