@@ -409,14 +409,19 @@ func TestServerThatKnowsRenewedTokensLate(t *testing.T) {
 	if got := c.call("s_look", `{}`, "", nil); !strings.Contains(got.text(), "look as ann") {
 		t.Errorf("a server that is late: %s", got.Raw)
 	}
-	r.Expire() // of a token that was renewed a moment ago
+	r.Expire() // of a token that was renewed a moment ago, and that the server took
+	if got := c.call("s_look", `{}`, "", nil); !strings.Contains(got.text(), "look as ann") {
+		t.Errorf("a young token that is no longer good: %s", got.Raw)
+	}
+	r.Late(1000)
+	r.Expire()
 	for range 2 {
 		if got := c.call("s_look", `{}`, "", nil); !got.Result.IsError || !strings.Contains(got.text(), "The sign-in is kept") {
 			t.Errorf("a server that refuses it all along: %s", got.Raw)
 		}
 	}
-	if n := r.Count("token refresh_token"); n != 1 {
-		t.Errorf("%d renewals, want 1", n)
+	if n := r.Count("token refresh_token"); n != 3 {
+		t.Errorf("%d renewals, want 3", n)
 	}
 	if _, page := p.visit(p.browser(), http.MethodGet, p.url+"/servers", nil); strings.Contains(page, "does not accept the sign-in") {
 		t.Error("the login has ended")

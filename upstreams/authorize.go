@@ -14,6 +14,7 @@ import (
 type Credentials interface {
 	Current(ctx context.Context, server, user string) (logins.Credential, error)
 	Refused(ctx context.Context, server, user string, c logins.Credential, status int, h http.Header) (logins.Credential, error)
+	Accepted(server, user string, c logins.Credential)
 }
 
 // authorizer puts the token of one user on the requests of one session. Nil:
@@ -25,6 +26,7 @@ type authorizer struct {
 	mu    sync.Mutex
 	login string   // the session's; it serves no other
 	used  []string // tokens of late, to keep them out of texts
+	taken string   // the token that the server last took
 }
 
 // kept is how many tokens are kept out of texts: those before the present one
@@ -95,10 +97,16 @@ func (a *authorizer) put(r *http.Request, c logins.Credential) {
 // may be sent again with next; an error says why that would be of no use. With
 // neither the answer is to be taken as it is.
 func (a *authorizer) refused(r *http.Request, resp *http.Response, p *peer) (next *logins.Credential, err error) {
-	if a == nil || resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
+	if a == nil {
 		return nil, nil
 	}
 	used, _ := r.Context().Value(credentialKey{}).(logins.Credential)
+	if resp.StatusCode < http.StatusBadRequest {
+		a.accepted(used)
+	}
+	if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
+		return nil, nil
+	}
 	c, err := a.from.Refused(r.Context(), a.server, a.user, used, resp.StatusCode, resp.Header)
 	switch {
 	case errors.Is(err, logins.ErrHopeless):
@@ -112,6 +120,32 @@ func (a *authorizer) refused(r *http.Request, resp *http.Response, p *peer) (nex
 		return nil, p.fail("", KindLogin, false, errGone, "the session belongs to an earlier sign-in")
 	}
 	return &c, nil
+}
+
+// accepted notes a token that the server took.
+func (a *authorizer) accepted(c logins.Credential) {
+	a.mu.Lock()
+	known := a.taken == c.Token
+	a.taken = c.Token
+	a.mu.Unlock()
+	if !known {
+		a.from.Accepted(a.server, a.user, c)
+	}
+}
+
+// resend decides on a request that was refused for its token and was sent again
+// so many times before: whether it goes out once more with next. An error says
+// that the login is kept although the server does not take its token.
+func (p *peer) resend(next *logins.Credential, resent, status int) (bool, error) {
+	switch {
+	case next == nil:
+		return false, nil
+	case resent == 0, next.Wait > 0 && resent < maxResends:
+		return true, nil
+	case next.Wait > 0:
+		return false, p.notYet(status)
+	}
+	return false, nil
 }
 
 // other reports whether the session was begun with another login.
@@ -139,25 +173,30 @@ func (p *peer) notYet(status int) *CallError {
 	return e
 }
 
-// fetch sends a request without a body, once more with another token if its
-// own was refused.
+// fetch sends a request without a body, and again with another token if its own
+// was refused.
 func (c *streamable) fetch(r *http.Request) (*http.Response, error) {
-	resp, err := c.client.Do(r)
-	if err != nil {
-		return nil, err
+	for resent := 0; ; resent++ {
+		resp, err := c.client.Do(r)
+		if err != nil {
+			return nil, err
+		}
+		next, err := c.auth.refused(r, resp, c.peer)
+		again := false
+		if err == nil {
+			again, err = c.peer.resend(next, resent, resp.StatusCode)
+		}
+		if err == nil && !again {
+			return resp, nil
+		}
+		resp.Body.Close()
+		if err == nil {
+			err = pauseFor(r.Context(), next.Wait)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r = r.Clone(r.Context())
+		c.auth.put(r, *next)
 	}
-	next, err := c.auth.refused(r, resp, c.peer)
-	if next == nil && err == nil {
-		return resp, nil
-	}
-	resp.Body.Close()
-	if err != nil {
-		return nil, err
-	}
-	if err := pauseFor(r.Context(), next.Wait); err != nil {
-		return nil, err
-	}
-	again := r.Clone(r.Context())
-	c.auth.put(again, *next)
-	return c.client.Do(again)
 }

@@ -19,6 +19,8 @@ func (g *given) Current(context.Context, string, string) (logins.Credential, err
 	return g.now, nil
 }
 
+func (g *given) Accepted(string, string, logins.Credential) {}
+
 func (g *given) Refused(context.Context, string, string, logins.Credential, int, http.Header) (logins.Credential, error) {
 	return g.now, nil
 }

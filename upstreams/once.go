@@ -65,26 +65,24 @@ func (e *endpoint) once(wanted context.Context, auth *authorizer, p *peer, sent 
 		resp, err := e.client.Do(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
 		if err == nil {
 			next, err := auth.refused(r, resp, p)
-			switch {
-			case err != nil:
-				resp.Body.Close()
-				sent.Store(false)
-				return nil, err
-			case next != nil && (renewed == nil || next.Wait > 0 && resent < maxResends):
-				resp.Body.Close()
-				sent.Store(false) // refused unseen
-				if err := pauseFor(wanted, next.Wait); err != nil {
-					return nil, err
-				}
-				renewed = next
-				resent++
-				continue
-			case next != nil && next.Wait > 0:
-				resp.Body.Close()
-				sent.Store(false)
-				return nil, p.notYet(resp.StatusCode)
+			again := false
+			if err == nil {
+				again, err = p.resend(next, resent, resp.StatusCode)
 			}
-			return resp, nil
+			if err == nil && !again {
+				return resp, nil
+			}
+			resp.Body.Close()
+			sent.Store(false) // refused unseen
+			if err == nil {
+				err = pauseFor(wanted, next.Wait)
+			}
+			if err != nil {
+				return nil, err
+			}
+			renewed = next
+			resent++
+			continue
 		}
 		nothing := counter != nil && counter.written.Load() == before
 		if sent.Load() && (nothing || torn.Load() && !h2.Load()) {

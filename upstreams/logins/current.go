@@ -93,13 +93,36 @@ func (l *Logins) Refused(ctx context.Context, server, user string, c Credential,
 		return Credential{Login: rec.ID, Token: rec.Access}, nil // renewed meanwhile
 	case rec.Refresh == "":
 		return Credential{}, l.bury(ctx, s, own, rec, notAccepted)
-	case l.now().Sub(rec.Renewed) < fresh && rec.valid(l.now()):
+	case l.now().Sub(rec.Renewed) < fresh && rec.valid(l.now()) && !l.wasAccepted(s, own, rec.Access):
 		return l.notYet(ctx, s, own, rec)
 	}
 	if rec, err = l.renew(ctx, s, own, c.Token); err != nil {
 		return Credential{}, err
 	}
 	return Credential{Login: rec.ID, Token: rec.Access}, nil
+}
+
+// Accepted notes that a server took c. A token that it knew once and refuses
+// now is no longer good, however young it is.
+func (l *Logins) Accepted(server, user string, c Credential) {
+	s, err := l.server(server)
+	if err != nil || !s.Auth.Interactive() {
+		return
+	}
+	key, token := recordKey(s.ID, owner(s, user)), digest(c.Token)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.accepted) >= 100_000 {
+		clear(l.accepted)
+	}
+	l.accepted[key] = token
+	delete(l.doubts, key)
+}
+
+func (l *Logins) wasAccepted(s config.Server, own, token string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.accepted[recordKey(s.ID, own)] == digest(token)
 }
 
 // fresh is how young a token is that does not get better by another.

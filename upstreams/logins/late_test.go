@@ -36,6 +36,14 @@ func TestRenewedTokenThatIsNotKnownYet(t *testing.T) {
 	if n := s.Count("token refresh_token"); n != 1 {
 		t.Errorf("%d renewals, want 1", n)
 	}
+	// Nor does one that has taken it wait for it: what it takes and then refuses
+	// is no longer good.
+	r.Accepted("s", "ann", renewed)
+	if next, err := refused(renewed); err != nil || next.Token == renewed.Token || next.Wait != 0 {
+		t.Fatalf("a young token that the server took before: %+v %v", next, err)
+	} else {
+		renewed = next
+	}
 	// Hours later it is an ordinary refusal, and what was is forgotten.
 	for range 4 {
 		r.now.Add(3600)

@@ -72,6 +72,7 @@ type Logins struct {
 	failed   map[string]failure      // refreshes that failed a moment ago
 	asked    map[string]challenge    // what servers last asked for
 	doubts   map[string]doubt        // by record name: renewed tokens that were refused
+	accepted map[string]string       // by record name: digest of the token that the server last took
 	watching map[int]func(Change)
 	next     int
 }
@@ -82,7 +83,7 @@ func New(ctx context.Context, o Options) (*Logins, error) {
 		return nil, errors.New("setting up sign-in at servers: configuration, store and vault are needed")
 	}
 	l := &Logins{store: o.Store, clients: o.Vault.Box("upstream client"), tokens: o.Vault.Box("upstream login"), flows: o.Vault.Box("upstream flow"),
-		log: o.Log, now: o.Now, subjects: o.Subjects, given: o.Client, asked: map[string]challenge{}, doubts: map[string]doubt{}, watching: map[int]func(Change){}}
+		log: o.Log, now: o.Now, subjects: o.Subjects, given: o.Client, asked: map[string]challenge{}, doubts: map[string]doubt{}, accepted: map[string]string{}, watching: map[int]func(Change){}}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
