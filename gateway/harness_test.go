@@ -107,7 +107,7 @@ func startIn(t testing.TB, dir, yaml string, wrap func(store.Store) store.Store)
 	p.gateway, err = gateway.New(ctx, gateway.Options{Config: p.cfg, Version: "test", Log: log, Store: st, Auth: p.auth,
 		Registry: p.registry, Upstreams: p.manager, Logins: p.logins, Runner: p.pool, Audit: trail, Vault: sealing})
 	p.must(err)
-	p.manager.Apply(p.cfg.Servers)
+	p.manager.Apply(p.cfg.Servers, nil)
 	srv.Config.Handler = p.gateway.Handler()
 	srv.Start()
 	p.stop = sync.OnceFunc(func() {
@@ -167,18 +167,11 @@ func (p *portal) recordOf(run string) string {
 func (p *portal) reload(yaml string) {
 	p.t.Helper()
 	next := p.parse(yaml)
-	change := config.Diff(p.cfg, next)
 	p.must(p.auth.SetConfig(next))
 	p.must(p.gateway.SetConfig(next))
 	p.logins.SetConfig(next)
 	p.registry.SetCatalog(next.Catalog)
-	p.manager.Apply(next.Servers)
-	p.registry.SetServers(next.Servers)
-	for _, id := range append(append(change.Added, change.Reconnect...), change.Toggled...) {
-		if c, ok := p.manager.Catalogue(id); ok {
-			p.registry.Update(id, c)
-		}
-	}
+	p.manager.Apply(next.Servers, func() { p.registry.SetServers(next.Servers) })
 	p.cfg = next
 	p.awaitTools()
 }

@@ -150,11 +150,11 @@ func (r *Registry) SetCatalog(c config.Catalog) {
 // or switched off leave the snapshot; one whose connection (URL, command) is
 // another than before loses its catalogue, which was somebody else's.
 //
-// An Update names only the server, not the connection it came by. So on a new
-// configuration: first have the old connections stop and the new ones start,
-// then call SetServers, then Update once more with what the new connections
-// have already listed. Otherwise a late list of the old connection would count
-// for the new one, or an early one of the new would be lost.
+// An Update or a status names only the server, not the connection it came by.
+// So on a new configuration: have the old connections stop, call SetServers,
+// and only then have the new ones start (upstreams.Manager.Apply). Otherwise a
+// late list of an old connection would count for the new one, or an early one
+// of the new would be lost.
 func (r *Registry) SetServers(servers map[string]config.Server) {
 	defer r.pins.poke()
 	r.change(func() bool {

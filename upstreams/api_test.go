@@ -316,7 +316,7 @@ func TestLimitsOfAPICalls(t *testing.T) {
 		t.Errorf("large: %v", err)
 	}
 	cfg.CallTimeout = 50 * time.Millisecond
-	r.Apply(map[string]config.Server{"shop": cfg})
+	r.Apply(map[string]config.Server{"shop": cfg}, nil)
 	if _, err := r.callAPI(t.Context(), "getItem", `{"id":"slow"}`); !errors.As(err, &ce) || ce.Problem.Kind != KindTimeout {
 		t.Errorf("late: %v", err)
 	}

@@ -12,7 +12,11 @@ import (
 // connections and their calls in flight are not touched. It does not wait for
 // connections. When it returns, nothing of an old generation begins any more:
 // no session that was being made for it survives.
-func (m *Manager) Apply(servers map[string]config.Server) {
+//
+// between, if given, runs when the old generation has said its last and the new
+// one nothing yet: whoever keeps what servers report by their ids changes over
+// then, and loses and mixes up nothing.
+func (m *Manager) Apply(servers map[string]config.Server, between func()) {
 	m.applying.Lock()
 	defer m.applying.Unlock()
 
@@ -45,6 +49,9 @@ func (m *Manager) Apply(servers map[string]config.Server) {
 	for _, s := range old {
 		s.retire()
 		m.drain(s)
+	}
+	if between != nil {
+		between()
 	}
 	for _, s := range fresh {
 		go s.run()

@@ -21,7 +21,7 @@ func BenchmarkDo(b *testing.B) {
 			}})
 			m := NewManager(context.Background(), Options{})
 			defer m.Close(context.Background())
-			m.Apply(map[string]config.Server{"up": {URL: up.URL}})
+			m.Apply(map[string]config.Server{"up": {URL: up.URL}}, nil)
 			if err := m.WaitReady(context.Background()); err != nil {
 				b.Fatal(err)
 			}

@@ -345,7 +345,7 @@ func TestB034_TimeoutOnEveryTransport(t *testing.T) {
 			r.ready()
 			r.must(tool("echo", `{}`))         // so that the session is there
 			spec.CallTimeout = 3 * time.Second // long enough for the call to be sent on a busy machine
-			r.Apply(one(spec))
+			r.Apply(one(spec), nil)
 			r.ready()
 			_, err := r.do(tool("sleep", `{"ms":20000}`))
 			if ce := callError(t, err); ce.Problem.Kind != KindTimeout || !ce.Sent || !strings.Contains(ce.Error(), "outcome is unknown") {
@@ -387,7 +387,7 @@ func TestB037_ReloadWhileCreating(t *testing.T) {
 		go func() { _, err := r.do(tool("echo", "")); errs <- err }()
 	}
 	until(t, "the child of the calls is being made", func() bool { return len(lines(t, first)) == 2 })
-	r.Apply(one(upstreamtest.Child{Starts: second}.Server(nil)))
+	r.Apply(one(upstreamtest.Child{Starts: second}.Server(nil)), nil)
 	for range 50 {
 		if err := <-errs; err != nil {
 			t.Errorf("a call that was not sent does not go to the new generation: %v", err)

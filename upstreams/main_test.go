@@ -66,7 +66,7 @@ func start(t *testing.T, servers map[string]config.Server, tweak func(*Options))
 			t.Log("log:\n" + r.logs.String())
 		}
 	})
-	r.Apply(servers)
+	r.Apply(servers, nil)
 	return r
 }
 
@@ -158,4 +158,10 @@ func names(items []json.RawMessage) string {
 		out = append(out, n.Name+n.URI+n.URITemplate)
 	}
 	return strings.Join(out, ",")
+}
+
+// Catalogue is the last full listing of a server, if there was one.
+func (r *rig) Catalogue(id string) (*Catalogue, bool) {
+	c := r.server(id).lastList()
+	return c, c != nil
 }

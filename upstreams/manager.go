@@ -163,17 +163,6 @@ func (m *Manager) Statuses() []Status {
 	return out
 }
 
-// Catalogue is the last full listing of a server, if there was one.
-func (m *Manager) Catalogue(id string) (*Catalogue, bool) {
-	s := m.server(id)
-	if s == nil {
-		return nil, false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last, s.last != nil
-}
-
 // Document is the OpenAPI document of a server that is an HTTP API; nil: it is
 // none, or its document has not been read yet.
 func (m *Manager) Document(id string) *openapi.Document {

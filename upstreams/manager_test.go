@@ -48,7 +48,7 @@ func TestApplyLeavesTheRestAlone(t *testing.T) {
 	same.Title, same.Groups = "another title", []string{"staff"}
 	changed := at(b)
 	changed.Headers = map[string]config.Secret{"X-New": "yes"}
-	r.Apply(map[string]config.Server{"a": same, "b": changed}) // c is removed
+	r.Apply(map[string]config.Server{"a": same, "b": changed}, nil) // c is removed
 	r.ready("a", "b")
 	if a.Count("initialize") != inits {
 		t.Error("an untouched server was connected again")
@@ -72,12 +72,37 @@ func TestApplyLeavesTheRestAlone(t *testing.T) {
 	}
 }
 
+// Who keeps what servers report changes over between two generations: the old
+// one has ended, and the new one, with the same id, has not said anything.
+func TestApplyChangesOverBetweenGenerations(t *testing.T) {
+	old, fresh := upstreamtest.New(t, upstreamtest.Options{}), upstreamtest.New(t, upstreamtest.Options{})
+	r := start(t, one(at(old)), nil)
+	r.ready()
+	over := false
+	r.Apply(one(at(fresh)), func() {
+		over = true
+		seen := old.Count("tools/list")
+		old.EmitListChanged()
+		time.Sleep(200 * time.Millisecond)
+		if n := old.Count("tools/list"); n != seen {
+			t.Errorf("the old one was listed %d times after its end", n-seen)
+		}
+		if n := len(fresh.Requests()); n != 0 {
+			t.Errorf("the new one was asked %d times before its time", n)
+		}
+	})
+	if !over {
+		t.Fatal("nobody could change over")
+	}
+	r.ready()
+}
+
 func TestRemovedServer(t *testing.T) {
 	up := upstreamtest.New(t, upstreamtest.Options{})
 	r := start(t, one(at(up)), nil)
 	r.ready()
 	u, _ := r.Get("up")
-	r.Apply(nil)
+	r.Apply(nil, nil)
 	_, err := u.Do(deadline(t), tool("echo", ""))
 	if ce := callError(t, err); ce.Sent || ce.Problem.Kind != KindConfig {
 		t.Errorf("%+v", ce)

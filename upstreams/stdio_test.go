@@ -39,7 +39,7 @@ func TestChildPerUser(t *testing.T) {
 			}
 
 			spec.Sessions = "shared"
-			r.Apply(one(spec))
+			r.Apply(one(spec), nil)
 			r.ready()
 			if r.must(as("ann", tool("pid", ""))) != r.must(as("bob", tool("pid", ""))) {
 				t.Error("sessions: shared makes one child per user")

@@ -101,7 +101,7 @@ func start(ctx context.Context, cfg *config.Config, ln net.Listener, log *slog.L
 	}); err != nil {
 		return p, err
 	}
-	p.manager.Apply(cfg.Servers)
+	p.manager.Apply(cfg.Servers, nil)
 	p.server = &http.Server{
 		Handler:           p.gateway.Handler(),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -146,16 +146,7 @@ func (p *portal) reload(next *config.Config) {
 	}
 	p.logins.SetConfig(next)
 	p.registry.SetCatalog(next.Catalog)
-	// The old connections end before the registry forgets their lists, so that
-	// none of them can report after it; what the new ones have said meanwhile
-	// is said again.
-	p.manager.Apply(next.Servers)
-	p.registry.SetServers(next.Servers)
-	for _, id := range append(append(change.Added, change.Reconnect...), change.Toggled...) {
-		if c, ok := p.manager.Catalogue(id); ok {
-			p.registry.Update(id, c)
-		}
-	}
+	p.manager.Apply(next.Servers, func() { p.registry.SetServers(next.Servers) })
 	p.cfg = next
 	p.log.Info("configuration reloaded", "added", change.Added, "removed", change.Removed, "reconnected", change.Reconnect, "changed", change.Toggled, "sections", change.Sections)
 	if restart := config.Diff(p.booted, next).Restart; len(restart) > 0 { // its listener, store and files are made once
