@@ -82,6 +82,9 @@ func (g *Gateway) attend(ctx context.Context, r *request, x *run) (json.RawMessa
 			if again, _, _ := x.waits(); len(again) != len(list) || len(x.signIns()) != len(logins) {
 				continue
 			}
+			if x.settling(list) != nil {
+				continue // decided, and on its way to the run: nobody is to be sent to a page for it
+			}
 			if err := g.keepRecord(ctx, x, "", true); err != nil && !errors.Is(err, errElsewhere) {
 				g.log.Warn("a paused run is only in this process", "run", x.id, "error", err)
 			}
