@@ -55,7 +55,7 @@ func TestB155_ChangedToolIsHeldUntilReleased(t *testing.T) {
 	}
 	listed(a, true)
 	listed(b, true)
-	if out := pins(a); out != "every tool is as it was approved\n" {
+	if out := pins(a); out != "every tool and server is as it was approved\n" {
 		t.Errorf("pins: %s", out)
 	}
 
@@ -89,14 +89,14 @@ func TestB155_ChangedToolIsHeldUntilReleased(t *testing.T) {
 	if page.Status != 200 || !strings.Contains(page.Body, "held back") || !strings.Contains(page.Body, "Reads a note, newly") || !strings.Contains(page.Body, "&lt;b&gt;IMPORTANT") || strings.Contains(page.Body, "<b>IMPORTANT") {
 		t.Fatalf("the page: %d %.3000s", page.Status, page.Body)
 	}
-	if home := browser.Get(a.base() + "/"); !strings.Contains(home.Body, "Tools held back because") {
+	if home := browser.Get(a.base() + "/"); !strings.Contains(home.Body, "Held back because") {
 		t.Errorf("the home page does not say so")
 	}
 	form := page.Form()
 	if resp, err := http.PostForm(a.base()+"/pins", url.Values{"server": form["server"], "tool": form["tool"], "digest": form["digest"]}); err != nil || resp.StatusCode != 403 {
 		t.Errorf("a form of another page: %v %v", resp.Status, err)
 	}
-	if page = browser.Post(a.base()+"/pins", form); page.Status != 200 || !strings.Contains(page.Body, "Every tool is as it was approved") {
+	if page = browser.Post(a.base()+"/pins", form); page.Status != 200 || !strings.Contains(page.Body, "Every tool and server is as it was approved") {
 		t.Errorf("released: %d %.2000s", page.Status, page.Body)
 	}
 	listed(b, true)

@@ -50,13 +50,21 @@ func (g *Gateway) releaseForm(w http.ResponseWriter, r *http.Request, v visitor)
 	server, tool := r.PostFormValue("server"), r.PostFormValue("tool")
 	switch err := g.releasePin(r.Context(), v.who, server, tool, r.PostFormValue("digest")); {
 	case errors.Is(err, registry.ErrNotPending):
-		g.showPins(w, v, http.StatusConflict, server+"/"+tool+": "+err.Error()+". This is how things are now.", "")
+		g.showPins(w, v, http.StatusConflict, pinName(server, tool)+": "+err.Error()+". This is how things are now.", "")
 	case err != nil:
 		g.log.Warn("a definition could not be released", "server", server, "tool", tool, "error", err)
 		g.showPins(w, v, http.StatusServiceUnavailable, "Nothing was released: the store cannot be reached. Try again shortly.", "")
 	default:
-		g.showPins(w, v, http.StatusOK, "", server+"/"+tool)
+		g.showPins(w, v, http.StatusOK, "", pinName(server, tool))
 	}
+}
+
+// pinName names a definition: that of a tool, or the words of a server itself.
+func pinName(server, tool string) string {
+	if tool == "" {
+		return server
+	}
+	return server + "/" + tool
 }
 
 // releasePin approves a definition and leaves a line in the audit.
@@ -113,17 +121,17 @@ func (g *Gateway) pinsRelease(w http.ResponseWriter, r *http.Request) {
 	}
 	var q struct{ Server, Tool, Digest string }
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10))
-	if err != nil || json.Unmarshal(body, &q) != nil || q.Server == "" || q.Tool == "" || q.Digest == "" {
-		refuse(http.StatusBadRequest, `the body must be {"server":"…","tool":"…","digest":"…"}`)
+	if err != nil || json.Unmarshal(body, &q) != nil || q.Server == "" || q.Digest == "" {
+		refuse(http.StatusBadRequest, `the body must be {"server":"…","tool":"…","digest":"…"}; an empty tool is the server itself`)
 		return
 	}
 	switch err := g.releasePin(r.Context(), who, q.Server, q.Tool, q.Digest); {
 	case errors.Is(err, registry.ErrNotPending):
-		refuse(http.StatusConflict, q.Server+"/"+q.Tool+": "+err.Error())
+		refuse(http.StatusConflict, pinName(q.Server, q.Tool)+": "+err.Error())
 	case err != nil:
 		refuse(http.StatusServiceUnavailable, err.Error())
 	default:
-		writeJSON(w, http.StatusOK, wire.Encode(map[string]string{"released": q.Server + "/" + q.Tool}))
+		writeJSON(w, http.StatusOK, wire.Encode(map[string]string{"released": pinName(q.Server, q.Tool)}))
 	}
 }
 
@@ -142,10 +150,10 @@ func (g *Gateway) pinWarnings(v visitor) []string {
 	}
 	var out []string
 	if held > 0 {
-		out = append(out, fmt.Sprintf("Tools held back because their servers changed what they say about them, or list them newly: %d. Look at the changes on the page /pins.", held))
+		out = append(out, fmt.Sprintf("Held back because servers changed what they say about their tools or themselves, or list tools newly: %d. Look at the changes on the page /pins.", held))
 	}
 	if changed > 0 {
-		out = append(out, fmt.Sprintf("Tools in use whose servers changed what they say about them: %d. Look at the changes on the page /pins.", changed))
+		out = append(out, fmt.Sprintf("In use although servers changed what they say about their tools or themselves: %d. Look at the changes on the page /pins.", changed))
 	}
 	return out
 }

@@ -38,7 +38,7 @@ func (g *Gateway) withheld(r *request) (out []codemode.Withheld) {
 		}
 		var held, disabled []string
 		for _, p := range s.Pending {
-			if p.Held && v.set.access.CanTool(v.who, s.ID, p.Tool) {
+			if p.Held && p.Tool != "" && v.set.access.CanTool(v.who, s.ID, p.Tool) {
 				held = append(held, p.Outward)
 			}
 		}
@@ -49,7 +49,7 @@ func (g *Gateway) withheld(r *request) (out []codemode.Withheld) {
 		}
 		add(whyHeld, held)
 		add(whyDisabled, disabled)
-		if len(s.Tools)+len(s.Pending)+len(s.Disabled) == 0 && s.State != upstreams.Ready {
+		if len(s.Tools)+len(held)+len(s.Disabled) == 0 && s.State != upstreams.Ready {
 			out = append(out, codemode.Withheld{Server: name, Why: g.whyEmpty(isAdmin(v.set, v.who), s)})
 		}
 	}

@@ -27,13 +27,16 @@ func buildServer(cfg config.Server, c *upstreams.Catalogue, nameMax int, pins *p
 		s.Title = cmp.Or(s.Title, s.ID)
 		return s
 	}
-	info, err := wire.ParseObject(c.ServerInfo)
-	if err != nil && len(c.ServerInfo) > 0 {
+	if _, err := wire.ParseObject(c.ServerInfo); err != nil && len(c.ServerInfo) > 0 {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("serverInfo is not an object: %s", excerpt(c.ServerInfo)))
 	}
-	s.Instructions, s.Capabilities = c.Instructions, c.Capabilities
-	s.Title = cmp.Or(s.Title, oneLine(info.String("title")), oneLine(info.String("name")), s.ID)
-	s.Description = cmp.Or(s.Description, oneLine(info.String("description")), oneLine(c.Instructions))
+	said, pending := pins.introduced(s.ID, introductionOf(c))
+	if pending != nil {
+		s.Pending = append(s.Pending, pending)
+	}
+	s.Instructions, s.Capabilities = said.Instructions, c.Capabilities
+	s.Title = cmp.Or(s.Title, said.Title, s.ID)
+	s.Description = cmp.Or(s.Description, said.Description, oneLine(said.Instructions))
 	s.Warnings = append(s.Warnings, c.Warnings...)
 	names := naming{max: nameMax, bare: !cfg.HasPrefix()}
 	s.addTools(cfg, c.Tools, names, wire.Modern(c.ProtocolVersion) && len(cfg.Command) == 0, pins)
@@ -111,13 +114,18 @@ func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names namin
 // warnPending says what is not as it was approved.
 func (s *Server) warnPending(pins *pinned) {
 	if pins.unread() {
-		if len(s.Pending) > 0 && pins.failed { // else it is a matter of milliseconds
-			s.warn("%d tools are held back until their approved definitions can be read from the store (pin: review)", len(s.Pending))
+		if len(s.Pending) > 1 && pins.failed { // else it is a matter of milliseconds
+			s.warn("%d tools are held back until their approved definitions can be read from the store (pin: review)", len(s.Pending)-1)
 		}
 		return
 	}
 	for _, p := range s.Pending {
 		switch {
+		case p.Tool == itself && p.New: // approved as they are, in a moment
+		case p.Tool == itself && p.Held:
+			s.warn("what the server says of itself and its use is not what was approved, and agents are told what was; an administrator looks at the change on the page of pins (pin: review; %s)", p.Digest)
+		case p.Tool == itself:
+			s.warn("what the server says of itself and its use is not what was approved; an administrator looks at the change on the page of pins (pin: warn; %s)", p.Digest)
 		case p.Held && p.New:
 			s.warn("tool %q is new and held back until an administrator releases it on the page of pins (pin: review; %s)", p.Tool, p.Digest)
 		case p.Held:

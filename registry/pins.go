@@ -23,10 +23,11 @@ const (
 	pinReview = "review"
 )
 
-// Pending is a definition that is not the approved one of its tool.
+// Pending is a definition that is not the approved one of its tool, or words of
+// a server about itself that are not the approved ones.
 type Pending struct {
 	Server  string          `json:"server"`
-	Tool    string          `json:"tool"` // original name
+	Tool    string          `json:"tool"` // original name; "" is the server itself
 	Outward string          `json:"outward"`
 	New     bool            `json:"new"`    // no definition of the tool was approved
 	Held    bool            `json:"held"`   // the tool is neither listed nor callable until it is released
@@ -90,11 +91,23 @@ func (p *pinned) check(t *Tool) *Pending {
 	if err != nil {
 		return nil // it does not get here: outerTool has parsed it
 	}
-	was, known := p.approved[t.Name]
+	pending := p.compare(t.Server, t.Name, now)
+	if pending != nil {
+		pending.Outward = t.Outward
+	}
+	return pending
+}
+
+// compare looks a definition up among the approved ones.
+func (p *pinned) compare(server, name string, now json.RawMessage) *Pending {
+	if p == nil || p.mode == pinOff || p.approved == nil && p.mode != pinReview {
+		return nil
+	}
+	was, known := p.approved[name]
 	if known && bytes.Equal(was, now) {
 		return nil
 	}
-	return &Pending{Server: t.Server, Tool: t.Name, Outward: t.Outward, New: !known, Held: p.mode == pinReview, Digest: digestOf(now), Was: was, Now: now}
+	return &Pending{Server: server, Tool: name, New: !known, Held: p.mode == pinReview, Digest: digestOf(now), Was: was, Now: now}
 }
 
 // unread reports whether tools are held because nobody knows what was
@@ -190,6 +203,9 @@ func (r *Registry) Pending() (out []*Pending) {
 	seen := map[[3]string]bool{}
 	add := func(list []*Pending) {
 		for _, p := range list {
+			if p.Tool == itself && p.New {
+				continue // approved as they are, in a moment
+			}
 			if k := [3]string{p.Server, p.Tool, p.Digest}; !seen[k] {
 				seen[k] = true
 				out = append(out, p)
@@ -221,7 +237,7 @@ func samePending(a, b *Pending) bool {
 func (s *Snapshot) Held(outward string) (*Pending, bool) {
 	for _, srv := range s.Servers {
 		for _, p := range srv.Pending {
-			if p.Held && p.Outward == outward {
+			if p.Held && p.Tool != itself && p.Outward == outward {
 				return p, true
 			}
 		}

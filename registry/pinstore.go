@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/store"
+	"github.com/mcp-portal/mcp-portal/upstreams"
 )
 
 const (
@@ -159,6 +160,9 @@ func (k *pinKeeper) sync(ctx context.Context, id string) error {
 			}
 		}
 		add := map[string]json.RawMessage{}
+		if _, have := rec.Tools[itself]; found && !have && len(lists) > 0 {
+			add[itself] = lists[0][itself] // a record of before they were pinned
+		}
 		switch {
 		case !found && known != nil:
 			add = known
@@ -196,7 +200,7 @@ func (k *pinKeeper) sync(ctx context.Context, id string) error {
 		}
 		if done {
 			k.r.setPins(id, rec.approved())
-			k.r.log.Info("definitions of tools are pinned as they are", "server", id, "tools", len(add))
+			k.r.log.Info("definitions of tools are pinned as they are", "server", id, "definitions", len(add))
 			return nil
 		}
 	}
@@ -244,7 +248,7 @@ func (r *Registry) Release(ctx context.Context, server, tool, digest, by string)
 		}
 		if done {
 			r.setPins(server, rec.approved())
-			r.log.Info("the definition of a tool was released", "server", server, "tool", tool, "digest", digest, "by", by)
+			r.log.Info("a definition was released", "server", server, "tool", tool, "digest", digest, "by", by)
 			if err := r.pins.store.Publish(ctx, pinChannel, []byte(server)); err != nil {
 				r.log.Debug("other replicas learn of a released definition later", "server", server, "error", err)
 			}
@@ -292,9 +296,9 @@ func (r *Registry) pinState(id string) (mode string, lists []map[string]json.Raw
 	if e.pins != nil {
 		known = e.pins.approved
 	}
-	add := func(raws []json.RawMessage) {
-		list := map[string]json.RawMessage{}
-		for _, raw := range raws {
+	add := func(c *upstreams.Catalogue) {
+		list := map[string]json.RawMessage{itself: introductionOf(c).definition()}
+		for _, raw := range c.Tools {
 			t, _, _, err := outerTool(id, raw, naming{max: r.nameMax})
 			if t == nil || err != nil {
 				continue
@@ -306,10 +310,10 @@ func (r *Registry) pinState(id string) (mode string, lists []map[string]json.Raw
 		lists = append(lists, list)
 	}
 	if e.catalogue != nil {
-		add(e.catalogue.Tools)
+		add(e.catalogue)
 	}
 	for _, own := range e.own {
-		add(own.list.catalogue.Tools)
+		add(own.list.catalogue)
 	}
 	return mode, lists, known
 }

@@ -18,11 +18,12 @@ func pinsCommand() *cobra.Command {
 	var raw bool
 	cmd := &cobra.Command{
 		Use:   "pins",
-		Short: "Show where servers changed the definitions of their tools, and release that",
-		Long: `pins shows definitions of tools (title, description, schemas, annotations) that
+		Short: "Show where servers changed the definitions of their tools or their instructions, and release that",
+		Long: `pins shows definitions of tools (title, description, schemas, annotations) and
+what servers say of themselves (title, description, instructions) where these
 are not the ones that were approved, with what is different. What a server lists
-first counts as approved. With pin: warn a changed tool stays in use; with
-pin: review a changed or new tool is held back until it is released. See
+first counts as approved. With pin: warn what is changed stays in use; with
+pin: review it is held back until it is released, and so is a new tool. See
 catalog.pin and servers.<id>.pin. An admin's token is needed unless there is no
 sign-in.`,
 		Example: "  mcp-portal pins --url https://portal.example.com/mcp\n  mcp-portal pins release tracker/issue_create@3f2a9c0d1b7e5a48",
@@ -49,14 +50,14 @@ func pinsReleaseCommand() *cobra.Command {
 	var t target
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "release <server>/<tool>@<digest>...",
+		Use:   "release <server>[/<tool>]@<digest>...",
 		Short: "Approve changed definitions as they are now",
 		Long: `release approves definitions that pins shows, named with their digest, so that
 nothing is approved that was not looked at. --all approves everything that is
 pending at this moment.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
-				return errors.New("name what is to be released as pins shows it (<server>/<tool>@<digest>), or give --all")
+				return errors.New("name what is to be released as pins shows it (<server>/<tool>@<digest> or <server>@<digest>), or give --all")
 			}
 			if all {
 				list, err := t.pending(cmd.Context())
@@ -64,17 +65,17 @@ pending at this moment.`,
 					return err
 				}
 				for _, p := range list {
-					args = append(args, p.Server+"/"+p.Tool+"@"+p.Digest)
+					args = append(args, pinName(p))
 				}
 			}
 			for _, arg := range args {
-				server, rest, ok := strings.Cut(arg, "/")
-				at := strings.LastIndexByte(rest, '@')
-				if !ok || at < 1 {
-					return fmt.Errorf("%q is not of the form <server>/<tool>@<digest>", arg)
+				at := strings.LastIndexByte(arg, '@')
+				server, tool, ok := strings.Cut(arg[:max(0, at)], "/")
+				if server == "" || ok && tool == "" {
+					return fmt.Errorf("%q is not of the form <server>/<tool>@<digest> or <server>@<digest>", arg)
 				}
 				var done struct{ Released string }
-				if err := t.ask(cmd.Context(), "POST", "/pins/release", map[string]string{"server": server, "tool": rest[:at], "digest": rest[at+1:]}, &done); err != nil {
+				if err := t.ask(cmd.Context(), "POST", "/pins/release", map[string]string{"server": server, "tool": tool, "digest": arg[at+1:]}, &done); err != nil {
 					return err
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "released %s\n", done.Released)
@@ -99,7 +100,7 @@ func (t *target) pending(ctx context.Context) (list []*registry.Pending, err err
 // server wrote from doing anything to the terminal.
 func printPending(out io.Writer, list []*registry.Pending) {
 	if len(list) == 0 {
-		fmt.Fprintln(out, "every tool is as it was approved")
+		fmt.Fprintln(out, "every tool and server is as it was approved")
 		return
 	}
 	for _, p := range list {
@@ -110,7 +111,7 @@ func printPending(out io.Writer, list []*registry.Pending) {
 		if p.Held {
 			how = "held back"
 		}
-		fmt.Fprintf(out, "%s/%s@%s  %s, %s\n", p.Server, p.Tool, p.Digest, what, how)
+		fmt.Fprintf(out, "%s  %s, %s\n", pinName(p), what, how)
 		for _, d := range registry.Differences(p.Was, p.Now) {
 			if !d.Added {
 				fmt.Fprintf(out, "  - %s: %q\n", d.Path, d.Was)
@@ -120,4 +121,12 @@ func printPending(out io.Writer, list []*registry.Pending) {
 			}
 		}
 	}
+}
+
+// pinName names a definition the way release takes it.
+func pinName(p *registry.Pending) string {
+	if p.Tool == "" {
+		return p.Server + "@" + p.Digest
+	}
+	return p.Server + "/" + p.Tool + "@" + p.Digest
 }
