@@ -105,6 +105,7 @@ func (s *appliedStep) covers(p *passage, d writeguard.Decision) error {
 var (
 	errPlanTaken = errors.New("another process of the portal goes on with the plan; nothing more was sent here")
 	errStepState = errors.New("the step is not one that may be sent")
+	errFaster    = errors.New("another request was faster to apply the plan")
 )
 
 // sending notes that a step is about to be sent. An error means that it must not.
@@ -167,7 +168,9 @@ func (g *Gateway) applyPlan(ctx context.Context, r *request, id string) (json.Ra
 			return toolError(fmt.Sprintf("Plan %s is being applied just now for another request. Call this tool again with only {\"plan\":%q} in a moment to get its report.", plan.ID, plan.ID)), nil
 		}
 		defer g.applying.end(plan.ID)
-		if progress, err = g.apply(ctx, r, plan); err != nil {
+		if progress, err = g.apply(ctx, r, plan, progress.Attempt); errors.Is(err, errFaster) {
+			return toolError(fmt.Sprintf("Plan %s is being applied just now by another process of the portal. Call this tool again with only {\"plan\":%q} in a moment to get its report.", plan.ID, plan.ID)), nil
+		} else if err != nil {
 			return toolError(fmt.Sprintf("Plan %s could not be applied to its end: %v. %sCall this tool again with only {\"plan\":%q} to go on; no step is sent twice.", plan.ID, err, g.stepsSentence(plan), plan.ID)), nil
 		}
 	}
@@ -183,10 +186,15 @@ func (g *Gateway) appliedElsewhere(ctx context.Context, id string) bool {
 	return err == nil || !errors.Is(err, errNobody)
 }
 
-// apply sends the approved steps in order, until one fails.
-func (g *Gateway) apply(ctx context.Context, r *request, plan *writeguard.Plan) (*writeguard.Progress, error) {
+// apply sends the approved steps in order, until one fails. before is the
+// attempt that was there when the caller looked whether somebody is at it: if
+// there is another by now, that one lives, and errFaster says so.
+func (g *Gateway) apply(ctx context.Context, r *request, plan *writeguard.Plan, before string) (*writeguard.Progress, error) {
 	attempt := randomID()
 	progress, err := g.plans.Change(ctx, plan.ID, func(_ *writeguard.Plan, p *writeguard.Progress) error {
+		if p.Attempt != before {
+			return errFaster
+		}
 		return g.takeOver(p, attempt)
 	})
 	if err != nil {
@@ -215,7 +223,8 @@ func (g *Gateway) apply(ctx context.Context, r *request, plan *writeguard.Plan) 
 		if isClosed(g.stopped) {
 			return nil, fmt.Errorf("the portal is shutting down, before step %d", i+1)
 		}
-		if err := g.applyStep(ctx, r, plan, progress, i, attempt); err != nil {
+		// What the administrator changed while earlier steps ran counts.
+		if err := g.applyStep(ctx, g.presently(ctx, r), plan, progress, i, attempt); err != nil {
 			return nil, err
 		}
 		if _, progress, err = g.plans.Get(context.WithoutCancel(ctx), plan.ID); err != nil {

@@ -204,7 +204,7 @@ func (g *Gateway) undoable(set *settings, plan *writeguard.Plan, progress *write
 func (g *Gateway) undo(ctx context.Context, r *request, plan *writeguard.Plan, steps []int) (done, failed int) {
 	ctx = context.WithoutCancel(ctx)
 	for _, i := range steps {
-		err := g.undoStep(ctx, r, plan, i)
+		err := g.undoStep(ctx, g.presently(ctx, r), plan, i)
 		state, why := writeguard.StepDone, ""
 		var unknown *unknownUndo
 		switch {
