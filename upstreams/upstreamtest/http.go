@@ -64,6 +64,7 @@ type Server struct {
 	seen      []Seen
 	listeners map[chan string]string // modern listen streams
 	onStream  func(session string)
+	says      string
 }
 
 // Seen is one request that arrived.
@@ -91,7 +92,7 @@ func New(t testing.TB, o Options) *Server {
 		o.Caps = capabilities
 	}
 	s := &Server{opts: o, t: t, sessions: map[string]*session{}, counts: map[string]int{},
-		tools: map[string]func(*Call){}, asked: map[string]chan wire.Message{}, listeners: map[chan string]string{}}
+		tools: map[string]func(*Call){}, asked: map[string]chan wire.Message{}, listeners: map[chan string]string{}, says: "test"}
 	s.offer.page = o.PageSize
 	s.offer.set("tools/list", o.Tools)
 	s.offer.set("prompts/list", o.Prompts)
@@ -132,6 +133,19 @@ func (s *Server) Down() {
 	srv := s.http
 	s.mu.Unlock()
 	_ = srv.Close()
+}
+
+// Say sets the instructions that clients get from now on; "test" at first.
+func (s *Server) Say(instructions string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.says = instructions
+}
+
+func (s *Server) instructions() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(wire.Quote(s.says))
 }
 
 // ForgetSessions makes every session id unknown, as a restart does.
@@ -394,7 +408,7 @@ func (s *Server) request(c *Call) {
 			return
 		}
 		c.Result(`{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":` + s.opts.Caps +
-			`,"instructions":"test","ttlMs":0,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"fake","version":"1.0"}}}`)
+			`,"instructions":` + s.instructions() + `,"ttlMs":0,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"fake","version":"1.0"}}}`)
 		return
 	case "initialize":
 		if modern {
@@ -445,5 +459,5 @@ func (s *Server) begin(c *Call) {
 
 func (s *Server) initialize(c *Call) {
 	s.begin(c)
-	c.Result(`{"protocolVersion":"2025-11-25","capabilities":` + s.opts.Caps + `,"serverInfo":{"name":"fake","version":"1.0"},"instructions":"test"}`)
+	c.Result(`{"protocolVersion":"2025-11-25","capabilities":` + s.opts.Caps + `,"serverInfo":{"name":"fake","version":"1.0"},"instructions":` + s.instructions() + `}`)
 }
