@@ -261,6 +261,9 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval, log
 	if e := ordered[0].Expires; e.Before(until) {
 		until = e
 	}
+	if before := x.tell(list); before && len(rows) == 1 {
+		next += " (In other code, start such calls together with Promise.all: then one page decides them all.)"
+	}
 	fmt.Fprintf(&b, "%s The code waits until %s; do not run it again.", next, until.UTC().Format("15:04 MST"))
 	said := map[string]any{"status": "paused", "run": x.id, "approvals": rows[:min(len(rows), 50)], "next": next}
 	if signIns != nil {

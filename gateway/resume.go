@@ -45,7 +45,10 @@ func (g *Gateway) goOn(ctx context.Context, r *request, x *run) (json.RawMessage
 	deadline := time.NewTimer(resumeWait)
 	defer deadline.Stop()
 	for {
-		list, _, changed := x.waits()
+		list, idle, changed := x.waits()
+		if idle && x.untold(list) {
+			break // nobody is approving what they have not heard of
+		}
 		_, byURL := r.elicits()
 		if form := r.takesForms(list); len(list) == 0 && (len(x.signIns()) == 0 || byURL && (r.ask != nil || r.modern)) || len(list) > 0 && form && (r.ask != nil || r.modern) {
 			break

@@ -55,6 +55,7 @@ type run struct {
 	pending  map[string]*pendingApproval
 	logins   map[string]*pendingLogin // sign-ins that calls wait for, by server
 	waiters  int                      // calls that wait for a person; equal ones share an approval
+	told     map[string]bool          // approvals that the agent was told of
 	waited   bool                     // it has waited: what counts now is the present configuration
 	changed  chan struct{}            // closed and replaced when pending or busy changes
 	busy     int                      // host calls under way, waiting ones included
@@ -175,6 +176,35 @@ func (x *run) waits() (list map[string]*writeguard.Approval, idle bool, changed 
 		list[k] = v.approval
 	}
 	return list, x.busy <= x.waiters, x.changed
+}
+
+// tell notes that the agent is told of approvals, and reports whether it was
+// told of others before.
+func (x *run) tell(list map[string]*writeguard.Approval) (before bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.told == nil {
+		x.told = map[string]bool{}
+	}
+	for id := range x.told {
+		before = before || list[id] == nil
+	}
+	for id := range list {
+		x.told[id] = true
+	}
+	return before
+}
+
+// untold reports whether the agent has yet to be told of one of the approvals.
+func (x *run) untold(list map[string]*writeguard.Approval) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id := range list {
+		if x.told != nil && !x.told[id] {
+			return true
+		}
+	}
+	return false
 }
 
 // request is the request whose view and settings count for the next call: that

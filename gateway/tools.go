@@ -89,10 +89,10 @@ const (
 		`"logs":{"type":"array"},"calls":{"type":"array"},"changed":{"type":"array"},"approvals":{"type":"array"},"sign_ins":{"type":"array"},` +
 		`"run":{"type":"string"},"next":{"type":"string"}},"required":["status"]}`
 
-	codeRules = "codemode.<name>(args) calls a tool and gives its result as a plain value (object, array or text); it throws on error. Await calls; run independent ones in parallel with Promise.all. " +
+	codeRules = "codemode.<name>(args) calls a tool and gives its result as a plain value (object, array or text); it throws on error. Await calls; start independent ones together with Promise.all. " +
 		"codemode.paginate(codemode.<name>, args) gives the items of all pages. Where a result has no declared type, first return one small page to see its fields. " +
-		"Filter and sum in code and return only what you need: the answer is cut at a budget, codemode.result(id) reads the rest. console.log works; no network, files or imports. " +
-		"Calls that change something may wait for the user's approval: the result then says what to do next."
+		"Return only what you need, filtered and summed: the answer is cut at a budget, codemode.result(id) reads the rest. console.log works; no network, files or imports. " +
+		"Calls that change something may wait for the user's approval, once for all started together: the result says what to do."
 )
 
 // definitions are the portal's own tools in a mode.
