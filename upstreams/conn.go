@@ -84,7 +84,8 @@ type session struct {
 
 	hi *hello
 
-	notices atomic.Int32 // being sent, by nobody who waits
+	notices atomic.Int32  // being sent, by nobody who waits
+	telling chan struct{} // held by a cancellation on its way
 
 	watchers watchers
 
@@ -100,7 +101,7 @@ type session struct {
 }
 
 func newSession(p *peer, log *slog.Logger, max int64, info json.RawMessage, ev events) *session {
-	s := &session{peer: p, log: log, max: max, info: info, events: ev, lostCh: make(chan struct{})}
+	s := &session{peer: p, log: log, max: max, info: info, events: ev, lostCh: make(chan struct{}), telling: make(chan struct{}, tellers)}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
 }

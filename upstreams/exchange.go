@@ -72,7 +72,7 @@ func (c *streamable) refusedCall(l *live, body []byte, resp *http.Response) (jso
 	if m.Error != nil && (mine || unaddressed) && !auth && !nothingHere {
 		if m.Error.Code == wire.CodeHeaderMismatch && c.retryLiteral(call) {
 			l.sent.Store(false)
-			again, err := c.post(l.watch.ctx, l.watch.ctx, body, call.Method, call.Name, call.Header, &l.sent)
+			again, err := c.post(l.watch.ctx, l.watch.ctx, body, call.Method, call.Name, call.Header, &l.sent, &gate{})
 			if err != nil {
 				return nil, c.peer.network(l.watch.ctx, call.Name, l.sent.Load(), err)
 			}

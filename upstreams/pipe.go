@@ -160,33 +160,66 @@ func (p *pipe) ended(tool string, sent bool, err error) *CallError {
 // cancelled tells the server that nobody waits any more. On a pipe it is a
 // message in both eras. initialize must not be cancelled. What cancels a call
 // that may be under way waits until it has landed, since a server ignores what
-// comes first; one that takes its time with that is told before and after.
-func (p *pipe) cancelled(l *live, landed <-chan struct{}) {
+// comes first; one that takes its time with that is told before and after, and
+// one of which nobody knows is told again and again.
+func (p *pipe) cancelled(l *live, landed <-chan bool) {
 	if l.x.Method == "initialize" {
 		return
 	}
 	line := wire.Message{Method: "notifications/cancelled", Params: json.RawMessage(`{"requestId":` + l.id + `}`)}.Bytes()
-	tell := func() {
+	tell := func() bool {
+		select {
+		case p.telling <- struct{}{}:
+		case <-p.life.Done():
+			return false
+		}
+		defer func() { <-p.telling }()
 		ctx, cancel := context.WithTimeout(p.life, politeness)
 		defer cancel()
-		if _, err := p.write(ctx, line); err != nil {
+		_, err := p.write(ctx, line)
+		if err != nil {
 			p.log.Debug("the cancellation did not reach the server", "error", err)
 		}
+		return err == nil
 	}
 	p.notices.Add(1)
 	go func() {
-		defer p.notices.Add(-1)
+		done := sync.OnceFunc(func() { p.notices.Add(-1) }) // who ends the session waits for the first only
+		defer done()
+		times := 1
 		if landed != nil {
+			known := true
 			select {
-			case <-landed:
+			case known = <-landed:
 			case <-time.After(landing):
 				tell()
-				<-landed
+				done()
+				select {
+				case known = <-landed:
+				case <-p.life.Done():
+					return
+				}
 			case <-p.life.Done():
 				return
 			}
+			if !known {
+				times = persistence
+			}
 		}
-		tell()
+		pause, end := firstPause, time.Now().Add(persistenceTime)
+		for told := 0; p.life.Err() == nil && p.why() == nil; pause = min(3*pause, longestPause) {
+			if tell() {
+				told++
+			}
+			done()
+			if told >= times || time.Now().After(end) {
+				return
+			}
+			select {
+			case <-time.After(pause):
+			case <-p.life.Done():
+			}
+		}
 	}()
 }
 

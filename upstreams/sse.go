@@ -81,39 +81,44 @@ func dialSSE(ctx context.Context, s *session, e *endpoint, rawURL string) (*pipe
 // the message may have left, its sending goes on, see underWay.
 func (c *sseStream) post(ctx context.Context, b []byte) (bool, error) {
 	var sent atomic.Bool
+	var door gate
 	whole, hangUp := context.WithCancel(context.WithoutCancel(ctx))
-	landed := make(chan struct{})
-	var failed error
+	type outcome struct {
+		answered bool
+		err      error
+	}
+	over, landed := make(chan outcome, 1), make(chan bool, 1)
 	go func() {
-		defer close(landed)
 		defer hangUp()
-		failed = c.postWhole(whole, ctx, b, &sent)
+		answered, err := c.postWhole(whole, ctx, b, &sent, &door)
+		over <- outcome{answered, err}
+		landed <- answered
 	}()
 	select {
-	case <-landed:
-		return sent.Load(), failed
+	case o := <-over:
+		return sent.Load(), o.err
 	case <-ctx.Done():
 	}
-	if !sent.Load() {
+	if door.shut() {
 		hangUp()
-		<-landed
-		if failed == nil || !sent.Load() {
-			return sent.Load(), failed
-		}
+		<-over
+		return false, ctx.Err()
 	}
-	time.AfterFunc(politeness, hangUp)
+	time.AfterFunc(persistenceTime, hangUp)
 	return true, &underWay{ctx.Err(), landed}
 }
 
-func (c *sseStream) postWhole(ctx, wanted context.Context, b []byte, sent *atomic.Bool) error {
-	resp, err := c.poster.post(ctx, wanted, b, "", "", nil, sent)
+// postWhole sends one message. answered reports that the server did, whatever
+// it said.
+func (c *sseStream) postWhole(ctx, wanted context.Context, b []byte, sent *atomic.Bool, door *gate) (answered bool, err error) {
+	resp, err := c.poster.post(ctx, wanted, b, "", "", nil, sent, door)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
 	if resp.StatusCode/100 == 2 {
-		return nil
+		return true, nil
 	}
 	e := c.refusal(resp, said, &Call{})
 	if resp.StatusCode == http.StatusNotFound {
@@ -121,7 +126,7 @@ func (c *sseStream) postWhole(ctx, wanted context.Context, b []byte, sent *atomi
 		c.broken(e)
 	}
 	sent.Store(e.Sent)
-	return e
+	return true, e
 }
 
 func (c *sseStream) read(body io.ReadCloser, events *wire.EventReader) {

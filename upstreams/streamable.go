@@ -137,10 +137,10 @@ func (c *streamable) newRequest(ctx context.Context, verb string, body io.Reader
 
 // post sends one message. sent is set while the whole of it may have reached
 // the server. Nothing is tried again when wanted has ended; ctx is that of the
-// HTTP request.
-func (c *streamable) post(ctx, wanted context.Context, body []byte, method, name string, extra http.Header, sent *atomic.Bool) (*http.Response, error) {
+// HTTP request, whose body goes through the door.
+func (c *streamable) post(ctx, wanted context.Context, body []byte, method, name string, extra http.Header, sent *atomic.Bool, door *gate) (*http.Response, error) {
 	return c.once(wanted, c.auth, c.peer, sent, func() (*http.Request, error) {
-		r, err := c.newRequest(ctx, http.MethodPost, onlyReader{strings.NewReader(string(body))}, method, name)
+		r, err := c.newRequest(ctx, http.MethodPost, gated{door, strings.NewReader(string(body))}, method, name)
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +167,7 @@ func (c *streamable) send(ctx context.Context, m wire.Message) error {
 // sendWithin is send as long as ctx allows.
 func (c *streamable) sendWithin(ctx context.Context, m wire.Message) error {
 	var sent atomic.Bool
-	resp, err := c.post(ctx, ctx, m.Bytes(), m.Method, "", nil, &sent)
+	resp, err := c.post(ctx, ctx, m.Bytes(), m.Method, "", nil, &sent, &gate{})
 	if err != nil {
 		return c.peer.network(ctx, m.Method, sent.Load(), err)
 	}
