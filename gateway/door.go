@@ -355,17 +355,41 @@ func (g *Gateway) relay(ctx context.Context, p *passage, x crossing) (json.RawMe
 	return asked(result, err)
 }
 
+// sends reports whether a request that calls no tool has words of the caller's
+// own in it: what is only named by its server's own list has none.
+func (p *passage) sends(x crossing) bool {
+	switch x.method {
+	case "resources/read":
+		return !p.req.view.snap.Names(x.server, x.name)
+	case "prompts/get":
+		args, err := wire.ParseObject(x.params.Get("arguments"))
+		return x.params.Get("arguments") != nil && (err != nil || len(args) > 0)
+	}
+	return true
+}
+
 // relayRounds is the part of guarded that relay needs, too.
 func (g *Gateway) relayRounds(ctx context.Context, p *passage, x crossing, ev *audit.Event) (json.RawMessage, error) {
-	params, err := g.filterArguments(p, x.server, "", x.params.Bytes(), ev)
+	tool := ""
+	if strings.HasPrefix(x.method, "tasks/") {
+		tool = writeguard.AnyTool
+	}
+	params, err := g.filterArguments(p, x.server, tool, x.params.Bytes(), ev)
 	if err != nil {
+		ev.Capability, _ = p.req.set.policy.FilterText(writeguard.Arguments, x.server, tool, ev.Capability)
 		return nil, err
 	}
 	if x.params, err = wire.ParseObject(params); err != nil {
 		return nil, err
 	}
-	if !strings.HasPrefix(x.method, "tasks/") {
-		d, denied := p.req.set.policy.DeniesContent(p.call(&registry.Tool{Server: x.server}, nil))
+	if m := wire.NameMember(x.method); m != "" && x.params.String(m) != x.name {
+		x.name = x.params.String(m) // which goes into a header, too
+		ev.Capability = x.name
+	}
+	if tool == "" {
+		call := p.call(&registry.Tool{Server: x.server}, nil)
+		call.Facts = g.facts(ctx, p, ev)
+		d, denied := p.req.set.policy.DeniesContent(call, p.sends(x))
 		if denied {
 			g.noteDecision(p, d, ev)
 		}
@@ -404,7 +428,10 @@ func (g *Gateway) watch(ctx context.Context, r *request, server string, w upstre
 		w.Ready(nil, nil, wire.Errorf(wire.CodeInvalidParams, "unknown server %s", bounded(server, 60)))
 		return
 	}
-	if d, denied := r.set.policy.DeniesContent(p.call(&registry.Tool{Server: server}, nil)); denied && len(w.Resources) > 0 {
+	call := p.call(&registry.Tool{Server: server}, nil)
+	call.Facts = g.facts(ctx, p, &ev)
+	made := slices.ContainsFunc(w.Resources, func(uri string) bool { return !r.view.snap.Names(server, uri) })
+	if d, denied := r.set.policy.DeniesContent(call, made); denied && len(w.Resources) > 0 {
 		if g.noteDecision(p, d, &ev); d.Action == writeguard.Deny {
 			w.Ready(nil, nil, refusedBy(d))
 			return

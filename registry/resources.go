@@ -99,6 +99,13 @@ func (s *Snapshot) Targets(uri string) []Target {
 	return out
 }
 
+// Names reports whether a server itself names a resource by that URI of its own:
+// lists it, or links to it in the definition of a tool. What it does not name is
+// made by a caller, by a template or otherwise.
+func (s *Snapshot) Names(server, uri string) bool {
+	return slices.Contains(s.apps[uri], server) || slices.ContainsFunc(s.resources[uri], func(r *Resource) bool { return r.Server == server })
+}
+
 // Resource returns the resources meant by an outward or original URI, by
 // server id: usually one, several if servers share the URI.
 func (s *Snapshot) Resource(uri string) []*Resource {

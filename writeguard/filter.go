@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -236,6 +238,7 @@ func (f *filter) rewrite(data json.RawMessage) (next json.RawMessage, found []st
 	}
 	counts := make([]int, len(f.finders))
 	var out []byte
+	var in containers
 	last, secret := 0, false // secret: the next literal is the value of a member named like a credential
 	for i := 0; i < len(data); {
 		start := i
@@ -256,16 +259,20 @@ func (f *filter) rewrite(data json.RawMessage) (next json.RawMessage, found []st
 			}
 			text = string(data[start:i])
 		default:
-			secret = secret && (c == ':' || c == ' ' || c == '\t' || c == '\r' || c == '\n')
+			secret = in.next(c, secret)
 			i++
 			continue
 		}
 		clean, n := f.clean(text, counts)
-		if secret && text != "" && n == 0 {
+		if whole := wholeNumber(text); n == 0 && data[start] != '"' && whole != text {
+			clean, n = f.clean(whole, counts)
+		}
+		member := data[start] == '"' && isMember(data[i:])
+		if secret && !member && text != "" && n == 0 {
 			clean, n = redacted, 1
 			counts[f.secrets()]++
 		}
-		secret = data[start] == '"' && f.secrets() >= 0 && isMember(data[i:]) && audit.SecretMember(text)
+		secret = member && f.secrets() >= 0 && (audit.SecretMember(text) || in.secret('{') && holdsValue(text))
 		if n == 0 {
 			continue
 		}
@@ -281,6 +288,59 @@ func (f *filter) rewrite(data json.RawMessage) (next json.RawMessage, found []st
 		return data, nil, nil
 	}
 	return append(out, data[last:]...), found, nil
+}
+
+// containers are the objects and lists around a place in a JSON text.
+type containers []struct {
+	open   byte // '{' or '['
+	secret bool // it is the value of a member named like a credential
+}
+
+// next takes a byte between literals and reports whether the next literal is
+// the value, or one of the values, of a member named like a credential; secret
+// is what it was before.
+func (in *containers) next(c byte, secret bool) bool {
+	switch c {
+	case ':', ' ', '\t', '\r', '\n':
+		return secret
+	case '{', '[':
+		*in = append(*in, struct {
+			open   byte
+			secret bool
+		}{c, secret})
+		return secret && c == '['
+	case '}', ']':
+		*in = (*in)[:len(*in)-1]
+	case ',':
+		return in.secret('[')
+	}
+	return false
+}
+
+// secret reports whether the innermost container is of that kind and the value
+// of a member named like a credential.
+func (in containers) secret(open byte) bool {
+	n := len(in)
+	return n > 0 && in[n-1].open == open && in[n-1].secret
+}
+
+// holdsValue reports whether a member of {"password": {…}} is the password.
+// Others, such as type or description, tell about it.
+func holdsValue(name string) bool {
+	return slices.Contains([]string{"value", "values", "data", "raw", "text", "plain", "plaintext", "current", "new", "old"}, strings.ToLower(name))
+}
+
+// wholeNumber writes a number that is whole without point and exponent, as its
+// reader may show it: 4.1e3 is 4100. What is no such number stays as it is.
+func wholeNumber(text string) string {
+	if !strings.ContainsAny(text, ".eE") {
+		return text
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || v != math.Trunc(v) || math.Abs(v) >= 1e20 {
+		return text
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
 // secrets is the place of the detector of credentials, or -1.

@@ -243,8 +243,12 @@ func (p *Policy) Decide(c Call) Decision {
 // prompts and resources of it are refused too: the first rule without tools and
 // condition that matches a read of the server and that caller, if it denies.
 // Other actions are for tools: by the protocol's definition the rest are reads.
-// c.Tool is empty.
-func (p *Policy) DeniesContent(c Call) (Decision, bool) {
+//
+// sends tells that the request holds words of the caller's own, such as the
+// arguments of a prompt. Where no rule matches, the preset careful refuses these
+// to an external server when it would ask about a call: of a request that is no
+// call nobody can be asked. c.Tool is empty.
+func (p *Policy) DeniesContent(c Call, sends bool) (Decision, bool) {
 	if p == nil || c.Principal == nil || c.Principal.ID == "" || c.Server == "" {
 		return unjudged("the request has no user or no server"), true
 	}
@@ -255,13 +259,22 @@ func (p *Policy) DeniesContent(c Call) (Decision, bool) {
 			continue
 		}
 		if r.action != Deny {
-			break
+			return Decision{}, false
 		}
 		d := Decision{Action: Deny, Classification: k, Rule: r.name, Reason: r.reason, Terms: r.terms}
 		if d.Reason == "" {
 			d.Reason = "the server " + Visible(c.Server) + " is closed by " + r.name + ". Nothing was sent. Tell the user, who can ask the portal's administrator for a rule"
 		}
 		return p.observed(d), true
+	}
+	if sends && p.preset == "careful" && k.Labels.Has(External) {
+		k.ExternalWhy = "servers." + c.Server + ".labels"
+		d := Decision{Action: Allow, Classification: k}
+		if p.trifecta(&inputs{call: &c, class: k}, &d, false); d.Action != Allow {
+			d.Action = Deny
+			d.Reason += ". Nothing was sent. Tell the user: a new session may ask, or the portal's administrator can write a rule that allows it"
+			return p.observed(d), true
+		}
 	}
 	return Decision{}, false
 }
