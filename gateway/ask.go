@@ -232,7 +232,7 @@ func (g *Gateway) denied(a *writeguard.Approval) error {
 	if a.DecidedBy != a.User {
 		who = writeguard.Visible(bounded(a.DeciderName, 100))
 	}
-	text := fmt.Sprintf("Denied: %s said no to %s on server %s. Nothing was changed.", who, a.Tool, a.Server)
+	text := fmt.Sprintf("Denied: %s said no to %s on server %s at %s. Nothing was changed.", who, a.Tool, a.Server, a.DecidedAt.UTC().Format("15:04 MST"))
 	if a.Note != "" {
 		text += " Their reason: " + bounded(a.Note, 300) + "."
 	}

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/mcp-portal/mcp-portal/codemode"
 	"github.com/mcp-portal/mcp-portal/store"
@@ -251,7 +252,11 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval, log
 			fmt.Fprintf(&b, "- and %d more\n", len(rows)-i)
 			break
 		}
-		fmt.Fprintf(&b, "- %s on server %s (%s) %s\n", r.Tool, r.Server, r.Class, bounded(string(ordered[i].Arguments), 300))
+		fmt.Fprintf(&b, "- %s on server %s (%s) %s", r.Tool, r.Server, r.Class, bounded(briefly(ordered[i].Arguments), 300))
+		if other := ordered[i].Run; other != "" && other != x.id {
+			fmt.Fprintf(&b, " (%s waits with an equal call: one approval sends one of the two)", other)
+		}
+		b.WriteByte('\n')
 	}
 	b.WriteString(lines)
 	until := g.now().Add(x.req.set.cfg.Code.PausedFor)
@@ -271,6 +276,23 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval, log
 	}
 	body := wire.Encode(said)
 	return wire.Object{{Key: "content", Value: wire.Encode([]json.RawMessage{textBlock(b.String())})}, {Key: "structuredContent", Value: body}}.Bytes()
+}
+
+// briefly shows arguments with their long texts cut, so that none hides those
+// that follow.
+func briefly(args json.RawMessage) string {
+	const most = 80
+	o, err := wire.ParseObject(args)
+	if err != nil {
+		return string(args)
+	}
+	for i, f := range o {
+		var s string
+		if len(f.Value) > most && json.Unmarshal(f.Value, &s) == nil {
+			o[i].Value = wire.Quote(fmt.Sprintf("%s (%d characters)", bounded(s, most), utf8.RuneCountInString(s)))
+		}
+	}
+	return string(o.Bytes())
 }
 
 // pausedForLogin is pausedResult when only sign-ins are waited for.

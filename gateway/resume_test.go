@@ -2,6 +2,8 @@ package gateway_test
 
 import (
 	"fmt"
+	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -34,4 +36,29 @@ func TestCodeThatAsksOneByOne(t *testing.T) {
 			t.Errorf("%d calls: %s", len(v.calls()), got.Raw)
 		}
 	})
+}
+
+// Who asks for an approval sees all arguments however long one is, whether
+// another run waits with an equal call, and when a person said no.
+func TestWhatIsSaidOfWaitingCalls(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	p := start(t, trusted(v), nil)
+	c := p.client(modern, twoTools, noCaps, nil)
+	code := `await s.kill({body: "` + strings.Repeat("ü", 500) + `", id: "the title", n: 7})`
+	first := c.code(code, "", nil)
+	if got := first.text(); !strings.Contains(got, `… (500 characters)","id":"the title","n":7}`) {
+		t.Errorf("%s", got)
+	}
+	run := runID.FindString(first.Raw)
+	second := c.code(code, "", nil)
+	if want := run + " waits with an equal call"; strings.Contains(first.text(), "equal call") || !strings.Contains(second.text(), want) {
+		t.Errorf("%s\n%s, want %q", first.text(), second.text(), want)
+	}
+	id := first.approvals()[0]
+	if resp, body := p.submit("/approvals/"+id, "/approvals/"+id, "decision=deny"); resp.StatusCode != http.StatusSeeOther {
+		t.Fatalf("%d %.300s", resp.StatusCode, body)
+	}
+	if got := c.code(code, "", nil).text(); !regexp.MustCompile(`said no to kill on server s at \d\d:\d\d UTC`).MatchString(got) {
+		t.Errorf("%s", got)
+	}
 }
