@@ -19,7 +19,10 @@ const (
 	persistence     = 7
 	persistenceTime = 30 * time.Second
 	firstPause      = 50 * time.Millisecond
-	longestPause    = 10 * time.Second
+	// holdOn is how long a request that was given up stays open to show that its
+	// call is over. Some servers hear of a cancellation by its end alone.
+	holdOn       = 2 * time.Second
+	longestPause = 10 * time.Second
 )
 
 // tellers is how many cancellations of one session are on their way at once.
@@ -132,12 +135,14 @@ func (c *streamable) open(l *live, body []byte) (*http.Response, error) {
 
 // cancelled tells a 2025 server that nobody waits for the call any more: once if
 // the server has said something of the call, and otherwise again and again
-// until over says so; false, and nil: nothing will show it.
+// until over says so; false, and nil: nothing will show it. hangUp ends the
+// request.
 func (c *streamable) cancelled(l *live, over <-chan bool, hangUp func()) {
 	once, end := l.heard.Load(), time.Now().Add(persistenceTime)
 	c.notices.Add(1)
 	go func() {
 		defer hangUp()
+		defer time.AfterFunc(holdOn, hangUp).Stop()
 		told, pause := 0, firstPause
 		for first := true; c.life.Err() == nil; first = false {
 			if c.tellCancelled(l) {
