@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -89,6 +90,10 @@ func (g *Gateway) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	meta, _ := wire.ParseObject(req.params.Get("_meta"))
+	if status, e := sentOnce(r.Header); e != nil {
+		fail(w, status, msg.ID, e)
+		return
+	}
 	if req.modern = wire.Modern(r.Header.Get(wire.HeaderProtocolVersion)) || meta.Get(wire.MetaProtocolVersion) != nil; req.modern {
 		if status, e := req.readModern(meta); e != nil {
 			fail(w, status, msg.ID, e)
@@ -163,6 +168,22 @@ func modeOf(r *http.Request, set *settings) (Mode, string, error) {
 		}
 	}
 	return parseMode(q, set.cfg.Code.Mode)
+}
+
+// sentOnce refuses a header that says which protocol, session or request it is
+// and is there more than once: of two, each on the way may read another. What
+// 2026-07-28 alone has means nothing before it.
+func sentOnce(h http.Header) (int, *wire.Error) {
+	names, code := []string{wire.HeaderProtocolVersion, wire.HeaderSessionID}, wire.CodeInvalidRequest
+	if slices.ContainsFunc(h.Values(wire.HeaderProtocolVersion), wire.Modern) {
+		names, code = append(names, wire.HeaderMethod, wire.HeaderName), wire.CodeHeaderMismatch
+	}
+	for _, name := range names {
+		if n := len(h.Values(name)); n > 1 {
+			return http.StatusBadRequest, wire.Errorf(code, "the %s header is there %d times: send it once", name, n)
+		}
+	}
+	return 0, nil
 }
 
 // readModern checks headers against the body, as 2026-07-28 demands
@@ -299,6 +320,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, req *request) {
 	}
 	req.view = g.newView(ctx, req.set, req.who, req.grant)
 	result, e := g.dispatch(ctx, w, req)
+	if errors.Is(context.Cause(ctx), errCancelled) && req.stream.end() {
+		return // who cancels a request takes no answer (2025-11-25, basic/utilities/cancellation)
+	}
 	out := wire.Message{ID: req.msg.ID, Result: result, Error: e}
 	status := http.StatusOK
 	if e != nil {

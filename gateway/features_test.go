@@ -125,7 +125,9 @@ func TestPairsCancellation(t *testing.T) {
 			}
 		}
 		p.until("the server hears that the call is cancelled", func() bool { return count("cancelled") == cancelled+1 })
-		<-done
+		if got := <-done; got.Raw != "" || got.Err == nil {
+			t.Errorf("%s: a cancelled call has no answer", got.Raw)
+		}
 	})
 }
 

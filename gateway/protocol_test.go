@@ -2,7 +2,9 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/mcp-portal/mcp-portal/store"
 	"github.com/mcp-portal/mcp-portal/upstreams/upstreamtest"
+	"github.com/mcp-portal/mcp-portal/wire"
 )
 
 // A query that cannot be read, or that misspells a parameter of the portal, is
@@ -99,6 +102,56 @@ func TestWhatIsNotKnownIsSaid(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Headers that say what a request is are there once: of two, a proxy may read
+// one and the portal the other.
+func TestHeadersSentTwice(t *testing.T) {
+	p := start(t, "servers: {}\n", nil)
+	m, l := p.client(modern, "", noCaps, nil), p.client(legacy, "", noCaps, nil)
+	const body = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"portal_list_servers","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
+	for _, c := range []struct {
+		c      *client
+		header string
+		second string
+		code   int // 0: it is served
+	}{
+		{m, "", "", 0},
+		{m, "Mcp-Name", "portal_list_servers", -32020},
+		{m, "Mcp-Name", "other", -32020},
+		{m, "Mcp-Method", "tools/call", -32020},
+		{m, "Mcp-Method", "tools/list", -32020},
+		{m, "Mcp-Protocol-Version", "2025-11-25", -32020},
+		{l, "Mcp-Protocol-Version", "2025-06-18", -32600},
+		{l, "Mcp-Protocol-Version", "2026-07-28", -32020},
+		{l, "Mcp-Session-Id", "other", -32600},
+		{l, "Mcp-Name", "a proxy's own", 0},
+	} {
+		req, err := http.NewRequest(http.MethodPost, p.url+"/mcp", strings.NewReader(body))
+		p.must(err)
+		if c.c == l {
+			req.Body = io.NopCloser(strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+			req.ContentLength = -1
+		}
+		for k, v := range c.c.headers("tools/call", "portal_list_servers") {
+			req.Header.Set(k, v)
+		}
+		req.Header.Set("Accept", "application/json")
+		if c.header == wire.HeaderProtocolVersion && c.c == l {
+			req.Header.Set(c.header, "2025-11-25")
+		}
+		if c.header != "" {
+			req.Header.Add(c.header, c.second)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		p.must(err)
+		var got struct{ Error struct{ Code int } }
+		err = json.NewDecoder(resp.Body).Decode(&got)
+		resp.Body.Close()
+		if want := map[bool]int{true: 200, false: 400}[c.code == 0]; err != nil || resp.StatusCode != want || got.Error.Code != c.code {
+			t.Errorf("%s: %s a second time: %d %d %v; want %d %d", c.c.era, c.header, resp.StatusCode, got.Error.Code, err, want, c.code)
+		}
+	}
 }
 
 // A client that declines event streams gets none, even where one would begin.

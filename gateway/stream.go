@@ -157,6 +157,23 @@ func (s *stream) finish(m wire.Message, status int) {
 	writeJSON(s.w, status, body)
 }
 
+// end ends the stream without a response. It reports false for a client that
+// takes no event streams: its POST must be answered.
+func (s *stream) end() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done || !s.sseOK {
+		return s.done
+	}
+	s.done = true
+	close(s.stop)
+	if !s.sse {
+		s.begin()
+	}
+	_ = http.NewResponseController(s.w).Flush()
+	return true
+}
+
 func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
