@@ -52,10 +52,7 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) {
 		s.bad(w, r, err)
 		return
 	}
-	redirect, ok := matchRedirect(c.Redirects, q.Get("redirect_uri"))
-	if ok && c.Kind != KindStatic {
-		ok = checkRedirect(set.cfg.Auth.Clients, redirect) == nil // under the rules of today
-	}
+	redirect, ok := set.redirect(c, q.Get("redirect_uri"))
 	if !ok {
 		s.bad(w, r, fail(400, "invalid_request", "the redirect_uri is not one of those that the client registered"))
 		return
@@ -211,8 +208,8 @@ func (s *Server) request(ctx context.Context, set *settings, id string, p pendin
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := matchRedirect(c.Redirects, p.Redirect); !ok {
-		return nil, fail(400, "invalid_request", "the client's redirect URIs changed meanwhile. Begin again in the client")
+	if _, ok := set.redirect(c, p.Redirect); !ok {
+		return nil, fail(400, "invalid_request", "the redirect_uri was withdrawn meanwhile. Begin again in the client")
 	}
 	scopes := grantScopes(p.Scope, may)
 	return &Request{ID: id, Client: c, Host: redirectHost(p.Redirect), Local: local(p.Redirect), Servers: ServersOf(scopes), scopes: scopes, pending: p, settings: set}, nil

@@ -30,6 +30,17 @@ func checkRedirect(c config.Clients, raw string) error {
 	return fmt.Errorf("leads to %s, which is not allowed here; the portal's admin can add it to auth.clients.redirect_hosts", u.Hostname())
 }
 
+// redirect gives the redirect URI to use for a client, if the one asked for is
+// its own and the rules of today allow it. The admin's own clients are as the
+// admin wrote them.
+func (set *settings) redirect(c *Client, asked string) (string, bool) {
+	to, ok := matchRedirect(c.Redirects, asked)
+	if ok && c.Kind != KindStatic {
+		ok = checkRedirect(set.cfg.Auth.Clients, to) == nil
+	}
+	return to, ok
+}
+
 // matchRedirect gives the redirect URI to use, if the one that is asked for is
 // among those registered: equal as text or, for http on loopback, equal but
 // for the port (RFC 8252 section 7.3), which native clients choose when they

@@ -66,7 +66,8 @@ func (s *Server) refresh(ctx context.Context, set *settings, c *Client, form url
 			scopes = g.Scopes // more than was granted needs a new sign-in; this keeps what there is
 		}
 	}
-	if !rec.Used.IsZero() && now.Sub(rec.Used) > set.cfg.Auth.Tokens.ReuseGrace {
+	// Without grace no clock counts: those of replicas differ.
+	if grace := set.cfg.Auth.Tokens.ReuseGrace; !rec.Used.IsZero() && (grace <= 0 || now.Sub(rec.Used) > grace) {
 		return nil, s.reused(ctx, g)
 	}
 	if err := s.renewed(ctx, set, &g, old); err != nil {
