@@ -234,6 +234,10 @@ func (g *Gateway) approved(ctx context.Context, p *passage, t *registry.Tool, ca
 			if err = g.approvals.Consume(ctx, a); err == nil {
 				return a.ID, now, nil
 			}
+			// Whoever was faster counts; this one is not sent.
+			if berr := g.budgets.GiveBack(context.WithoutCancel(ctx), p.req.who.ID, now.Terms, p.run); berr != nil {
+				g.log.Warn("a call that was not sent counts in its budget", "server", call.Server, "tool", call.Tool, "error", berr)
+			}
 		}
 		// An equal call beside this one was faster: this one needs its own yes.
 		if !errors.Is(err, errAskAgain) && !errors.Is(err, writeguard.ErrUnusable) {

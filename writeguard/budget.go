@@ -68,6 +68,13 @@ func (b *Budgets) Room(ctx context.Context, user string, t *Terms, run string) e
 	return b.through(ctx, user, t, run, 0)
 }
 
+// GiveBack takes back what Take counted, for a call that was not sent after all.
+// Should it fail, one call more counts than was sent, which errs on the safe
+// side.
+func (b *Budgets) GiveBack(ctx context.Context, user string, t *Terms, run string) error {
+	return b.through(ctx, user, t, run, -1)
+}
+
 func (b *Budgets) through(ctx context.Context, user string, t *Terms, run string, n int) error {
 	if t == nil {
 		return nil
@@ -119,6 +126,14 @@ func (b *Budgets) take(ctx context.Context, user, rule string, w window, limit, 
 			total += calls
 			first = min(first, s)
 		}
+		if n < 0 {
+			// The oldest goes, whichever it was: what stays counts longer then,
+			// never shorter.
+			if len(have) == 0 {
+				return nil
+			}
+			total, slot = 0, first
+		}
 		if total >= limit && w == wholeRun {
 			return fmt.Errorf("%w: it lets through %d calls of one run. Do the rest in another run, if the user wants it", ErrBudget, limit)
 		}
@@ -129,7 +144,9 @@ func (b *Budgets) take(ctx context.Context, user, rule string, w window, limit, 
 		if n == 0 {
 			return nil
 		}
-		have[slot] += n
+		if have[slot] += n; have[slot] == 0 {
+			delete(have, slot)
+		}
 		next := wire.Encode(have)
 		var ok bool
 		if held {

@@ -61,6 +61,42 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
+// What was not sent after all counts no more, and no other call counts shorter
+// for it.
+func TestBudgetsGiveBack(t *testing.T) {
+	clk := newClock()
+	b := NewBudgets(newMemory(), clk.Now)
+	terms := &Terms{Rule: "r", Budget: config.Budget{PerMinute: 2, PerRun: 2}}
+	room := func() error { return b.Room(t.Context(), "a", terms, "run") }
+	give := func() {
+		t.Helper()
+		if err := b.GiveBack(t.Context(), "a", terms, "run"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	give() // of nothing
+	for range 2 {
+		if err := b.Take(t.Context(), "a", terms, "run"); err != nil {
+			t.Fatal(err)
+		}
+		clk.add(20 * time.Second)
+	}
+	if room() == nil {
+		t.Fatal("there is room for a third")
+	}
+	give()
+	if err := b.Take(t.Context(), "a", terms, "run"); err != nil {
+		t.Errorf("after one was given back: %v", err)
+	}
+	if room() == nil {
+		t.Error("one given back makes room for two")
+	}
+	// One stays of those of 40 s and 20 s ago; it counts as the later.
+	if clk.add(25 * time.Second); b.Take(t.Context(), "a", &Terms{Rule: "r", Budget: config.Budget{PerMinute: 2}}, "") == nil {
+		t.Error("the call that stayed counts shorter than it should")
+	}
+}
+
 func TestBudgetsRace(t *testing.T) {
 	st, clk := newMemory(), newClock()
 	terms := &Terms{Rule: "r", Budget: config.Budget{PerMinute: 10, PerRun: 7}}
