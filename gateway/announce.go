@@ -59,7 +59,7 @@ func (g *Gateway) announcePlan(plan *writeguard.Plan, progress *writeguard.Progr
 	if !wanted {
 		return
 	}
-	worst, servers := writeguard.Read, []string{}
+	servers := plan.Servers()
 	groups, users := []string{}, []string{}
 	add := func(list []string, more ...string) []string {
 		for _, s := range more {
@@ -71,15 +71,8 @@ func (g *Gateway) announcePlan(plan *writeguard.Plan, progress *writeguard.Progr
 	}
 	destroy := 0
 	for _, s := range plan.Steps {
-		servers = add(servers, s.Server)
-		switch s.Class {
-		case writeguard.Destructive:
+		if s.Class == writeguard.Destructive {
 			destroy++
-			worst = s.Class
-		case writeguard.Write:
-			if worst == writeguard.Read {
-				worst = s.Class
-			}
 		}
 		if s.Approvers != nil {
 			groups, users = add(groups, s.Approvers.Groups...), add(users, s.Approvers.Users...)
@@ -96,7 +89,7 @@ func (g *Gateway) announcePlan(plan *writeguard.Plan, progress *writeguard.Progr
 		n := progress.Count()
 		text = fmt.Sprintf("Plan of %s on %s for %s: %d approved, %d removed, %d open, last by %s. %s", calls, on, who, n[writeguard.StepApproved], n[writeguard.StepRemoved], n[writeguard.StepOpen], plain(by.Name, 100), g.planURL(plan.ID))
 	}
-	body := map[string]any{"text": text, "event": "plan." + event, "plan": plan.ID, "state": state, "steps": len(plan.Steps), "servers": servers, "class": worst,
+	body := map[string]any{"text": text, "event": "plan." + event, "plan": plan.ID, "state": state, "steps": len(plan.Steps), "servers": servers, "class": plan.Class(),
 		"user": plan.User, "url": g.planURL(plan.ID), "expires": progress.Expires.UTC()}
 	if len(groups)+len(users) > 0 {
 		body["approvers"] = map[string]any{"groups": groups, "users": users}

@@ -201,6 +201,26 @@ func (p *Plan) Who(i int) string { return p.asApproval(i).Who() }
 // the plan asked.
 func (p *Plan) SameTerms(i int, t *Terms) bool { return p.asApproval(i).SameTerms(t) }
 
+// Servers are those that the steps go to, each once, in order.
+func (p *Plan) Servers() []string {
+	var out []string
+	for _, s := range p.Steps {
+		if !slices.Contains(out, s.Server) {
+			out = append(out, s.Server)
+		}
+	}
+	return out
+}
+
+// Class is the strictest of the steps.
+func (p *Plan) Class() Class {
+	worst := Read
+	for _, s := range p.Steps {
+		worst = maxClass(worst, s.Class)
+	}
+	return worst
+}
+
 // Others are the people besides the user whom steps wait for, by name.
 func (p *Plan) Others() []string {
 	var out []string

@@ -275,3 +275,27 @@ func TestBrowserLayout(t *testing.T) {
 		}
 	}
 }
+
+// On a phone, what is asked about is to be read and answered without searching:
+// the buttons of a decision are in sight as soon as the page is, and leave most
+// of it to what is decided. With PAGES_SCREENSHOTS=dir it leaves pictures there.
+func TestDecisionsAreInReachOnAPhone(t *testing.T) {
+	s := newSite(t)
+	ctx, _ := newBrowser(t)
+	do(t, ctx, "a phone", chromedp.EmulateViewport(390, 844))
+	for _, path := range []string{"/approvals/x", "/plans/pl-X", "/approvals/run/run_81f3"} {
+		do(t, ctx, path, chromedp.Navigate(s.URL+path), chromedp.WaitVisible(css(`button[value="approve"]`)))
+		said := value(t, ctx, chromedp.Evaluate[string](`[...document.querySelectorAll(".reach button")].map(b => b.getBoundingClientRect()).every(r => r.height > 20 && r.top >= 0 && r.bottom <= innerHeight) + " " +
+			(document.querySelector(".reach").getBoundingClientRect().height < innerHeight / 4) + " " +
+			(document.querySelector(".args").getBoundingClientRect().top < document.querySelector(".reach").getBoundingClientRect().top)`))
+		if said != "true true true" {
+			t.Errorf("%s: buttons in sight, not too high, arguments in sight: %s", path, said)
+		}
+		if dir := os.Getenv("PAGES_SCREENSHOTS"); dir != "" {
+			png := value(t, ctx, chromedp.CaptureScreenshot())
+			if err := os.WriteFile(filepath.Join(dir, "phone"+strings.ReplaceAll(path, "/", "-")+".png"), png, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -65,12 +65,8 @@ func New() (*Pages, error) {
 		"iso":         func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"span":        p.span,
 		"pair":        func(path string, a *writeguard.Approval) listed { return listed{path, a} },
-		"plural": func(n int, one, many string) string {
-			if n == 1 {
-				return "1 " + one
-			}
-			return fmt.Sprintf("%d %s", n, many)
-		},
+		"plural":      plural,
+		"destructive": destructive,
 	}
 	for _, name := range []string{"home", "approval", "approvals", "run", "plan", "servers", "consent", "connected", "message", "connect", "tools", "tool", "pins"} {
 		t, err := template.New("layout.html").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/"+name+".html")

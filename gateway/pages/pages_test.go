@@ -364,6 +364,28 @@ func runData(action string) RunData {
 	return d
 }
 
+// How many calls destroy is said as a person would.
+func TestDestructiveIsSaidInWords(t *testing.T) {
+	for want, n := range map[string][2]int{"1 call": {1, 0}, "1 destructive call": {1, 1}, "2 calls": {2, 0}, "2 calls, 1 of them destructive": {2, 1}, "2 calls, all of them destructive": {2, 2}} {
+		if got := destructive(n[0], n[1], "call", "calls"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// The list of plans says of each where it goes and what the worst of it is.
+func TestListedPlansSayWhereAndWhat(t *testing.T) {
+	p := newPages(t)
+	steps := []writeguard.PlanStep{{Server: "dns", Class: writeguard.Write}, {Server: "crm", Class: writeguard.Destructive}, {Server: "dns", Class: writeguard.Read}}
+	plan := &writeguard.Plan{ID: "pl-1", UserName: "Ada", Created: noon, Steps: steps}
+	doc, _ := get(t, func(w http.ResponseWriter) error {
+		return p.Approvals(w, ApprovalsData{Frame: frame(), Plans: []writeguard.Listed{{Plan: plan, Progress: &writeguard.Progress{Expires: noon}, State: writeguard.PlanOpen}}})
+	})
+	if !strings.Contains(doc.text, "Plan of 3 calls") || !strings.Contains(doc.text, "on dns, crm") || len(doc.all("span", "class", "badge destructive")) != 1 {
+		t.Errorf("%s", doc.text)
+	}
+}
+
 // The page of a run shows every argument of every call, and asks only about
 // those that wait for the viewer.
 func TestRunPage(t *testing.T) {
@@ -381,7 +403,7 @@ func TestRunPage(t *testing.T) {
 	if want := []string{"ap-1", "ap-2"}; !slices.Equal(shown, want) || !slices.Equal(ticked, want) {
 		t.Errorf("shown %v, to tick %v", shown, ticked)
 	}
-	for _, want := range []string{"Approve these 3 calls?", "2 calls of one script, 2 of them destructive", `"r0"`, `"r1"`, `"r2"`, `"r3"`, "not that one", "a member of security", "Look closely"} {
+	for _, want := range []string{"Approve these 3 calls?", "2 calls of one script, all of them destructive", `"r0"`, `"r1"`, `"r2"`, `"r3"`, "not that one", "a member of security", "Look closely"} {
 		if !strings.Contains(doc.text, want) {
 			t.Errorf("%q is missing", want)
 		}
@@ -392,7 +414,7 @@ func TestRunPage(t *testing.T) {
 	d := runData("/x")
 	d.Calls = d.Calls[:1]
 	doc, _ = get(t, func(w http.ResponseWriter) error { return p.Run(w, d) })
-	if len(doc.all("form", "class", "plan")) != 0 || !strings.Contains(doc.text, "Nothing waits any more") {
+	if len(doc.all("form", "class", "decide")) != 0 || !strings.Contains(doc.text, "Nothing waits any more") {
 		t.Errorf("a script that waits for nothing: %s", doc.text)
 	}
 
