@@ -432,16 +432,24 @@ func (g *Gateway) watch(ctx context.Context, r *request, server string, w upstre
 		w.Ready(nil, nil, wire.Errorf(wire.CodeInvalidParams, "unknown server %s", bounded(server, 60)))
 		return
 	}
-	call := p.call(&registry.Tool{Server: server}, nil)
-	call.Facts = g.facts(ctx, p, &ev)
-	made := slices.ContainsFunc(w.Resources, func(uri string) bool { return !r.view.snap.Names(server, uri) })
-	if d, denied := r.set.policy.DeniesContent(call, made); denied && len(w.Resources) > 0 {
+	if d, denied := g.closedToWatch(ctx, p, server, w.Resources, &ev); denied {
 		if g.noteDecision(p, d, &ev); d.Action == writeguard.Deny {
 			w.Ready(nil, nil, refusedBy(d))
 			return
 		}
 	}
 	up.Watch(ctx, &upstreams.Call{User: r.who.ID, Session: r.upstreamSession(), ProtocolVersion: r.version, ClientInfo: r.clientInfo, Capabilities: r.caps}, w)
+}
+
+// closedToWatch is what a rule says against a subscription to resources.
+func (g *Gateway) closedToWatch(ctx context.Context, p *passage, server string, resources []string, ev *audit.Event) (writeguard.Decision, bool) {
+	if len(resources) == 0 {
+		return writeguard.Decision{}, false
+	}
+	call := p.call(&registry.Tool{Server: server}, nil)
+	call.Facts = g.facts(ctx, p, ev)
+	made := slices.ContainsFunc(resources, func(uri string) bool { return !p.req.view.snap.Names(server, uri) })
+	return p.req.set.policy.DeniesContent(call, made)
 }
 
 func trimStop(s string) string {

@@ -380,7 +380,9 @@ func (g *Gateway) follow(ctx context.Context, w http.ResponseWriter, x *listener
 				return
 			case <-time.After(50 * time.Millisecond):
 			}
-			go x.subs.settle(g.newView(ctx, g.settings(), x.who, x.grant)) // what may be seen may have changed, too
+			v := g.newView(ctx, g.settings(), x.who, x.grant) // what may be seen may have changed, too
+			x.subs.prune(v)
+			go x.subs.settle(v)
 			if !tell(g.listeners.look(ctx, x)) {
 				return
 			}

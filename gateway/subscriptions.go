@@ -11,9 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mcp-portal/mcp-portal/audit"
 	"github.com/mcp-portal/mcp-portal/registry"
 	"github.com/mcp-portal/mcp-portal/upstreams"
 	"github.com/mcp-portal/mcp-portal/wire"
+	"github.com/mcp-portal/mcp-portal/writeguard"
 )
 
 // A client hears of updated resources on a stream: the GET stream of its 2025
@@ -39,6 +41,7 @@ type subscriptions struct {
 	want map[string]bool   // URIs, as the client says them
 	task map[string]string // outward task id → server and own id
 	live map[string]*serverWatch
+	shut map[string]bool // servers that a rule closed under a subscription
 
 	one sync.Mutex // held while servers are asked
 }
@@ -48,12 +51,13 @@ type serverWatch struct {
 	uris   map[string]string // own URI → the client's
 	tasks  map[string]string // own id → outward
 	agreed map[string]bool   // own URIs and ids
+	ctx    context.Context
 	cancel context.CancelFunc
 	over   chan struct{}
 }
 
 func newSubscriptions(ctx context.Context, g *Gateway, x *listener, r *request) *subscriptions {
-	return &subscriptions{g: g, x: x, req: r, ctx: ctx, want: map[string]bool{}, task: map[string]string{}, live: map[string]*serverWatch{}}
+	return &subscriptions{g: g, x: x, req: r, ctx: ctx, want: map[string]bool{}, task: map[string]string{}, live: map[string]*serverWatch{}, shut: map[string]bool{}}
 }
 
 // wish takes what a subscriptions/listen asks for besides lists.
@@ -134,6 +138,44 @@ func (s *subscriptions) honoured(filter wire.Object, v *view) (out wire.Object) 
 // errNotAgreed means that a server left something out of what it agreed to.
 var errNotAgreed = errors.New("the server did not agree to this subscription")
 
+// prune ends at once the subscriptions at servers that the client may not hear
+// of any more: hidden, taken away, or closed by a rule. It waits for no server.
+func (s *subscriptions) prune(v *view) {
+	s.mu.Lock()
+	live, shut := maps.Clone(s.live), maps.Clone(s.shut)
+	s.mu.Unlock()
+	r := *s.req
+	r.view, r.set = v, v.set
+	closed := func(server string, uris []string) bool {
+		p := &passage{req: &r, mode: writeguard.Direct}
+		d, denied := s.g.closedToWatch(s.ctx, p, server, uris, &audit.Event{})
+		return denied && d.Action == writeguard.Deny
+	}
+	for server, w := range live {
+		uris := slices.Sorted(maps.Keys(w.uris))
+		rule := closed(server, uris)
+		if !rule && v.shows(server) && (len(uris) == 0 || v.content(server)) {
+			continue
+		}
+		w.cancel()
+		s.mu.Lock()
+		if s.live[server] == w {
+			delete(s.live, server)
+		}
+		if rule {
+			s.shut[server] = true
+		}
+		s.mu.Unlock()
+	}
+	for server := range shut {
+		if !closed(server, []string{""}) { // the rule is gone
+			s.mu.Lock()
+			delete(s.shut, server)
+			s.mu.Unlock()
+		}
+	}
+}
+
 // settle makes the subscriptions at the servers those that are wanted and that
 // the client may see now. It returns why some are not, by the client's URI.
 func (s *subscriptions) settle(v *view) map[string]error {
@@ -152,6 +194,10 @@ func (s *subscriptions) settle(v *view) map[string]error {
 		server, own, ok := v.resource(uri)
 		if !ok {
 			problems[uri] = unknownResource(s.req, uri)
+			continue
+		}
+		if s.shut[server] {
+			problems[uri] = errNotAgreed
 			continue
 		}
 		at(server).uris[own] = uri
@@ -200,7 +246,7 @@ func (s *subscriptions) settle(v *view) map[string]error {
 // new one stands, so that nothing is missed.
 func (s *subscriptions) start(server string, w *serverWatch, v *view) error {
 	ctx, cancel := context.WithCancel(s.ctx)
-	w.cancel, w.over, w.agreed = cancel, make(chan struct{}), map[string]bool{}
+	w.ctx, w.cancel, w.over, w.agreed = ctx, cancel, make(chan struct{}), map[string]bool{}
 	type outcome struct {
 		agreed []string
 		err    error
@@ -245,7 +291,7 @@ func (s *subscriptions) start(server string, w *serverWatch, v *view) error {
 // terms.
 func (s *subscriptions) deliver(server string, w *serverWatch, method string, params json.RawMessage) {
 	o, err := wire.ParseObject(params)
-	if err != nil {
+	if err != nil || w.ctx.Err() != nil {
 		return
 	}
 	switch method {

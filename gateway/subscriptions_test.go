@@ -281,6 +281,41 @@ func TestSubscriptionsFollowTheView(t *testing.T) {
 	})
 }
 
+// A reload that closes a server by a rule, or takes it from the user, ends the
+// subscriptions of streams that are open; the way back begins them again.
+func TestReloadEndsSubscriptions(t *testing.T) {
+	for _, change := range []string{"a rule closes it", "its groups", "removed"} {
+		t.Run(change, func(t *testing.T) {
+			eachEra(t, func(t *testing.T, e era) {
+				h := upstreamtest.NewFullHTTP(t, false)
+				server := func(more string) string {
+					return "servers: {h: {url: '" + h.URL + "', trust_annotations: true" + more + "}}\n"
+				}
+				after := map[string]string{
+					"a rule closes it": server("") + "guard: {rules: [{servers: [h], class: [read], action: deny}]}\n",
+					"its groups":       server(", groups: [others]"),
+					"removed":          "servers: {}\n",
+				}[change]
+				p := start(t, server(""), nil)
+				c := p.client(e, "", noCaps, nil)
+				f := c.subscribe("mem://a")
+				c.call("h_touch", `{"uri":"mem://a"}`, "", nil)
+				f.wait(1, "resources/updated")
+				p.reload(after)
+				if change != "removed" { // then the session at the server ends as well
+					p.until("the subscription ends", func() bool { return slices.Contains(h.Seen(), "unsubscribe mem://a") })
+				}
+				n := f.count("resources/updated")
+				p.reload(server(""))
+				p.until("and comes back", func() bool {
+					c.call("h_touch", `{"uri":"mem://a"}`, "", nil)
+					return f.count("resources/updated") > n
+				})
+			})
+		})
+	}
+}
+
 // More subscriptions than a stream may have are refused.
 func TestSubscriptionsAreBounded(t *testing.T) {
 	h := upstreamtest.NewFullHTTP(t, false)
