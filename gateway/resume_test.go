@@ -51,6 +51,13 @@ func TestWhatIsSaidOfWaitingCalls(t *testing.T) {
 	}
 	run := runID.FindString(first.Raw)
 	second := c.code(code, "", nil)
+	// Of two calls of such a run, one page decides, whoever asked first.
+	c.code(`await s.kill({id: "b"})`, "", nil)
+	third := c.code(`await Promise.all([s.kill({id: "b"}), s.kill({id: "c"})])`, "", nil)
+	page := regexp.MustCompile(`/approvals/run/run_[A-Z2-7]+`).FindString(third.Raw)
+	if status, body := p.visit(p.browser(), http.MethodGet, p.url+page, nil); page == "" || status != http.StatusOK || strings.Count(body, `name="shown"`) != 2 {
+		t.Errorf("%s: %d %.2000s\n%s", page, status, body, third.Raw)
+	}
 	if want := run + " waits with an equal call"; strings.Contains(first.text(), "equal call") || !strings.Contains(second.text(), want) {
 		t.Errorf("%s\n%s, want %q", first.text(), second.text(), want)
 	}

@@ -28,7 +28,7 @@ func (g *Gateway) ofRun(r *http.Request, v visitor, run string) ([]*writeguard.A
 	if err != nil {
 		return nil, err
 	}
-	all := slices.DeleteFunc(append(own, others...), func(a *writeguard.Approval) bool { return a.Run != run || run == "" })
+	all := slices.DeleteFunc(append(own, others...), func(a *writeguard.Approval) bool { return !a.WaitedForBy(run) })
 	slices.SortStableFunc(all, func(a, b *writeguard.Approval) int { return a.Created.Compare(b.Created) })
 	return all, nil
 }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -67,6 +68,7 @@ type Approval struct {
 	Hash      string          `json:"hash"`      // HashArguments(Arguments)
 	Mode      Mode            `json:"mode"`
 	Run       string          `json:"run,omitempty"` // run id, when asked from inside code
+	Others    []string        `json:"others,omitempty"` // further runs that wait with an equal call
 	Created   time.Time       `json:"created"`
 	Expires   time.Time       `json:"expires"` // of the present state
 	State     State           `json:"state"`
@@ -232,6 +234,9 @@ func (a *Approvals) Request(ctx context.Context, c Call, d Decision) (*Approval,
 		if held {
 			switch got, err := a.Get(ctx, string(holder)); {
 			case err == nil && a.answers(got) && got.SameTerms(d.Terms):
+				if got, err = a.share(ctx, got, c.Run); err != nil {
+					return nil, doing(err)
+				}
 				return got, nil
 			case err != nil && !errors.Is(err, ErrNotFound):
 				return nil, doing(err)
@@ -257,6 +262,35 @@ func (a *Approvals) Request(ctx context.Context, c Call, d Decision) (*Approval,
 			return nil, doing(err)
 		}
 	}
+}
+
+// mostOthers is how many further runs an approval names.
+const mostOthers = 16
+
+// share notes that another run waits with an equal call.
+func (a *Approvals) share(ctx context.Context, ap *Approval, run string) (*Approval, error) {
+	for attempt := 0; ap.State == Pending && run != "" && !ap.WaitedForBy(run) && len(ap.Others) < mostOthers; attempt++ {
+		now, raw, err := a.load(ctx, ap.ID)
+		if err != nil {
+			return nil, err
+		}
+		if ap = now; ap.State != Pending || ap.WaitedForBy(run) {
+			break
+		}
+		ap.Others = append(ap.Others, run)
+		if ok, err := a.store.Swap(ctx, recordKey(ap.ID), raw, wire.Encode(ap), 2*time.Duration(a.expires.Load())+keptAfter); err != nil || ok {
+			return ap, err
+		}
+		if err := backoff(ctx, attempt); err != nil {
+			return nil, err
+		}
+	}
+	return ap, nil
+}
+
+// WaitedForBy reports whether a run waits, or waited, with this call.
+func (a *Approval) WaitedForBy(run string) bool {
+	return run != "" && (a.Run == run || slices.Contains(a.Others, run))
 }
 
 func (a *Approvals) tell(ap *Approval) {
