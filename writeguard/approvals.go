@@ -67,7 +67,7 @@ type Approval struct {
 	Arguments json.RawMessage `json:"arguments"` // canonical
 	Hash      string          `json:"hash"`      // HashArguments(Arguments)
 	Mode      Mode            `json:"mode"`
-	Run       string          `json:"run,omitempty"` // run id, when asked from inside code
+	Run       string          `json:"run,omitempty"`    // run id, when asked from inside code
 	Others    []string        `json:"others,omitempty"` // further runs that wait with an equal call
 	Created   time.Time       `json:"created"`
 	Expires   time.Time       `json:"expires"` // of the present state
