@@ -26,14 +26,17 @@ func (g *Gateway) planCall(ctx context.Context, p *passage, t *registry.Tool, ca
 	if plan == nil {
 		plan = &writeguard.Plan{User: p.req.who.ID, UserName: p.req.who.Name, Client: p.req.client, Mode: writeguard.Direct, Stage: 1, Steps: []writeguard.PlanStep{step}}
 		g.previews(ctx, p.req, plan)
-		if err := g.plans.MakeOfCall(ctx, plan, call); err != nil {
+		made := plan
+		if plan, err = g.plans.MakeOfCall(ctx, made, call, d); err != nil {
 			return nil, failed(err)
 		}
-		g.recordPlan(ctx, p.req, plan, "plan/made", planned, "")
 		if _, progress, err = g.plans.Get(ctx, plan.ID); err != nil {
 			return nil, failed(err)
 		}
-		g.announcePlan(plan, progress, nil)
+		if plan == made {
+			g.recordPlan(ctx, p.req, plan, "plan/made", planned, "")
+			g.announcePlan(plan, progress, nil)
+		}
 	}
 	ev.Plan, ev.Step = plan.ID, 1
 	if progress.State(g.now()) == writeguard.PlanOpen {

@@ -116,3 +116,63 @@ func TestRulesThatComeWhileAPlanIsApplied(t *testing.T) {
 		t.Errorf("taken back %q after a rule that denies", got)
 	}
 }
+
+// meeting is a store at which equal calls meet: each has looked whether there is
+// a plan of the call before one of them makes it.
+type meeting struct {
+	store.Store
+	all  sync.WaitGroup
+	mu   sync.Mutex
+	left int
+}
+
+func (s *meeting) Get(ctx context.Context, key string) ([]byte, bool, error) {
+	raw, ok, err := s.Store.Get(ctx, key)
+	if strings.HasPrefix(key, "plan-of-") {
+		s.mu.Lock()
+		wait := s.left > 0
+		s.left--
+		s.mu.Unlock()
+		if wait {
+			s.all.Done()
+			s.all.Wait()
+		}
+	}
+	return raw, ok, err
+}
+
+// Equal calls that meet share one plan, and a tab that decides on what was
+// decided in another one is told so.
+func TestEqualCallsShareOnePlan(t *testing.T) {
+	v := serve(t, upstreamtest.Legacy, nil)
+	s := &meeting{left: 4}
+	s.all.Add(4)
+	p := start(t, trusted(v)+planWrites, func(st store.Store) store.Store { s.Store = st; return s })
+	c := p.client(legacy, "", noCaps, nil)
+	got := make(chan answer, 4)
+	for range 4 {
+		go func() { got <- c.call("s_kill", `{"id":"1"}`, "", nil) }()
+	}
+	plans := map[string]bool{}
+	for range 4 {
+		plans[planIDs.FindString((<-got).text())] = true
+	}
+	if len(plans) != 1 || plans[""] {
+		t.Fatalf("one call has the plans %v", plans)
+	}
+	other := planIDs.FindString(c.call("s_kill", `{"id":"2"}`, "", nil).text()) // its page has a form
+	for id := range plans {
+		if _, page := p.get("/approvals"); strings.Count(page, "Plan of 1 call") != 2 {
+			t.Errorf("the list has %d plans", strings.Count(page, "Plan of 1 call"))
+		}
+		p.decidePlan(id, "approve", "0")
+		for _, form := range []string{"decision=approve&step=0", "decision=deny", "decision=some&step=0"} {
+			if _, body := p.submit("/plans/"+other, "/plans/"+id, form); !strings.Contains(body, "was decided meanwhile") {
+				t.Errorf("the second tab, %s: %.400s", form, body[strings.Index(body, "<main"):])
+			}
+		}
+	}
+	if got := c.call("s_kill", `{"id":"1"}`, "", nil); !strings.HasPrefix(got.text(), "ran kill") || len(v.calls()) != 1 {
+		t.Errorf("%d calls arrived: %s", len(v.calls()), got.Raw)
+	}
+}

@@ -144,6 +144,8 @@ func (g *Gateway) planForm(w http.ResponseWriter, r *http.Request, v visitor) {
 	case decision != "approve" && decision != "some" && decision != "deny":
 		g.message(w, v, http.StatusBadRequest, "Not understood", "The form had no decision. Open the page again.")
 		return
+	case len(answer.Approve)+len(answer.Remove) == 0 && (decision != "some" || progress.State(g.now()) != writeguard.PlanOpen):
+		problem = "Nothing was decided: what you could decide was decided meanwhile, here or elsewhere, or has expired. Look at it again."
 	case decision == "approve" && len(answer.Approve) == 0:
 		problem = "Nothing was decided: no step is ticked. To send none of them, remove all."
 	case len(answer.Approve)+len(answer.Remove) == 0:

@@ -72,6 +72,15 @@ func (p *Plans) kept() time.Duration { return 2*time.Duration(p.expires.Load()) 
 // Make keeps a new plan and gives it its id. Errors: ErrPlanTooLarge, or the
 // store's; then there is no plan.
 func (p *Plans) Make(ctx context.Context, plan *Plan) error {
+	if err := p.write(ctx, plan); err != nil {
+		return err
+	}
+	p.enlist(ctx, plan)
+	return nil
+}
+
+// write keeps the records of a new plan, which nobody finds yet.
+func (p *Plans) write(ctx context.Context, plan *Plan) error {
 	n := 0
 	for _, s := range plan.Steps {
 		n += len(s.Arguments)
@@ -90,12 +99,16 @@ func (p *Plans) Make(ctx context.Context, plan *Plan) error {
 	if err := p.set(ctx, "plan-progress:"+plan.ID, g); err != nil {
 		return fmt.Errorf("make a plan: %w", err)
 	}
+	return nil
+}
+
+// enlist puts a new plan into the lists of those who decide on it.
+func (p *Plans) enlist(ctx context.Context, plan *Plan) {
 	for _, list := range plan.lists() {
 		if err := p.list(ctx, list, plan.ID); err != nil {
 			p.log.Warn("a plan is missing from a list of plans", "plan", plan.ID, "error", err)
 		}
 	}
-	return nil
 }
 
 func (p *Plans) seal(ctx context.Context, key string, v any) ([]byte, error) {
@@ -243,7 +256,12 @@ func (p *Plans) OfCall(ctx context.Context, c Call, d Decision) (*Plan, *Progres
 	if err != nil || !ok {
 		return nil, nil, err
 	}
-	plan, g, err := p.Get(ctx, string(id))
+	return p.stillOf(ctx, string(id), c, d)
+}
+
+// stillOf is the plan of that id, if it is one of the call that is not over.
+func (p *Plans) stillOf(ctx context.Context, id string, c Call, d Decision) (*Plan, *Progress, error) {
+	plan, g, err := p.Get(ctx, id)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil, nil, nil
@@ -261,16 +279,48 @@ func (p *Plans) OfCall(ctx context.Context, c Call, d Decision) (*Plan, *Progres
 	return nil, nil, nil
 }
 
-// MakeOfCall makes the plan of a direct call.
-func (p *Plans) MakeOfCall(ctx context.Context, plan *Plan, c Call) error {
+// MakeOfCall makes the plan of a direct call. Of equal calls that meet, on all
+// replicas, one makes it; it returns the plan that counts, which is another one
+// if another call was faster.
+func (p *Plans) MakeOfCall(ctx context.Context, plan *Plan, c Call, d Decision) (*Plan, error) {
 	key, err := planCallKey(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := p.Make(ctx, plan); err != nil {
-		return err
+	if err := p.write(ctx, plan); err != nil {
+		return nil, err
 	}
-	return p.store.Set(ctx, key, []byte(plan.ID), p.kept())
+	for attempt := 0; ; attempt++ {
+		holder, held, err := p.store.Get(ctx, key)
+		var first *Plan
+		if err == nil && held {
+			first, _, err = p.stillOf(ctx, string(holder), c, d)
+		}
+		won := false
+		switch {
+		case err != nil || first != nil:
+		case held:
+			won, err = p.store.Swap(ctx, key, holder, []byte(plan.ID), p.kept())
+		default:
+			won, err = p.store.Create(ctx, key, []byte(plan.ID), p.kept())
+		}
+		if won {
+			p.enlist(ctx, plan)
+			return plan, nil
+		}
+		if err == nil && first == nil {
+			err = backoff(ctx, attempt)
+		}
+		if err == nil && first == nil {
+			continue
+		}
+		for _, k := range []string{"plan:", "plan-progress:"} {
+			if derr := p.store.Delete(context.WithoutCancel(ctx), k+plan.ID); derr != nil {
+				p.log.Warn("a plan that nobody finds stays until it expires", "plan", plan.ID, "error", derr)
+			}
+		}
+		return first, err
+	}
 }
 
 func planCallKey(c Call) (string, error) {
