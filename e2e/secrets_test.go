@@ -71,6 +71,11 @@ func TestSecretsAreSaidNowhere(t *testing.T) {
 	t.Setenv("PORTAL_BEARER", plant("bearer of the environment"))
 	t.Setenv("PORTAL_CC", plant("client secret"))
 	t.Setenv("PORTAL_IDP", plant("client secret at the IdP"))
+	pemKey := authtest.PrivateKey(t, "EC").Reveal()
+	t.Setenv("PORTAL_PEM", pemKey)
+	body := strings.Split(strings.TrimSpace(pemKey), "\n")
+	secrets["private key"] = strings.Join(body[1:len(body)-1], "\n")
+	secrets["private key in one line"] = strings.Join(body[1:len(body)-1], "")
 	keyFile := write("header", plant("header of a file")+"\n", 0o600)
 	command := write("print", "#!/bin/sh\ncat "+write("source", plant("secret of a command"), 0o600)+"\n", 0o700)
 	query := plant("key in a query")
@@ -121,6 +126,7 @@ servers:
   queried: {url: "%s/mcp?api_key=%s"}
   written: {url: %q, bearer: '%s'}
   client: {url: %q, auth: {type: client_credentials, client_id: cc-client, client_secret: "${PORTAL_CC}", issuer: %q}}
+  keyed: {url: %q, auth: {type: client_credentials, client_id: cc-client, private_key: "${PORTAL_PEM}", issuer: %q}}
   child:
     command: [/bin/sh, -c, 'echo "dying with $KEY" >&2; env >&2; echo "$KEY"; exit 3']
     env: {KEY: '%s'}
@@ -133,7 +139,7 @@ servers:
 			return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":%s,"data":%s}}`, mustJSON(said), mustJSON(said))
 		})+"/mcp", command,
 		echo(t, 302, "text/plain", text)+"/mcp", url.QueryEscape(query), echo(t, 500, "application/json", func(said string) string { return string(mustJSON(map[string]string{"error": said})) }), url.QueryEscape(query),
-		echo(t, 403, "text/plain", text)+"/mcp", literal, echo(t, 401, "text/plain", text)+"/mcp", meta.URL, child, child)
+		echo(t, 403, "text/plain", text)+"/mcp", literal, echo(t, 401, "text/plain", text)+"/mcp", meta.URL, echo(t, 401, "text/plain", text)+"/mcp", meta.URL, child, child)
 	path := write("portal.yaml", config, 0o600)
 
 	var said strings.Builder // all that anybody could read, with where it was
@@ -156,6 +162,11 @@ servers:
 		strings.Replace(config, `KEY: '`+child+`'`, `"K=Y": '`+child+`'`, 1),
 		strings.Replace(config, `client_secret: ${PORTAL_IDP}`, `client_secret: [${PORTAL_IDP}]`, 1),
 		strings.Replace(config, `client_secret: ${PORTAL_IDP}`, `client_id: ${PORTAL_IDP}`, 1),
+		strings.Replace(config, `private_key: "${PORTAL_PEM}"`, `private_key: ["${PORTAL_PEM}"]`, 1),
+		strings.Replace(config, `private_key: "${PORTAL_PEM}"`, `private_key: "${PORTAL_PEM}and more"`, 1),
+		strings.Replace(config, `private_key: "${PORTAL_PEM}"`, `private_key: "x${PORTAL_PEM}"`, 1),
+		strings.Replace(config, `private_key: "${PORTAL_PEM}"`, `private_key_id: "${PORTAL_PEM}"`, 1),
+		strings.Replace(config, `private_key: "${PORTAL_PEM}"`, `client_id: "${PORTAL_PEM}"`, 1),
 		strings.Replace(config, `exec:`+command, `exec:`+write("half", "#!/bin/sh\ncat "+filepath.Join(dir, "source")+"; exit 1\n", 0o700), 1),
 		strings.Replace(config, `["file:`, `["`+secrets["encryption key"]+`", "file:`, 1),
 		strings.Replace(config, "api_key="+url.QueryEscape(query), "api key="+url.QueryEscape(query)+"\x01", 1),
@@ -200,7 +211,7 @@ servers:
 				failed++
 			}
 		}
-		if failed < 9 {
+		if failed < 10 {
 			return fmt.Errorf("%d have", failed)
 		}
 		return nil
