@@ -266,7 +266,7 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval, log
 	if e := ordered[0].Expires; e.Before(until) {
 		until = e
 	}
-	if before := x.tell(list); before && len(rows) == 1 {
+	if x.tell(list) {
 		next += " (In other code, start such calls together with Promise.all: then one page decides them all.)"
 	}
 	fmt.Fprintf(&b, "%s The code waits until %s; do not run it again.", next, until.UTC().Format("15:04 MST"))

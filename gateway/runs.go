@@ -56,6 +56,7 @@ type run struct {
 	logins   map[string]*pendingLogin // sign-ins that calls wait for, by server
 	waiters  int                      // calls that wait for a person; equal ones share an approval
 	told     map[string]bool          // approvals that the agent was told of
+	together bool                     // it was told of several at once
 	waited   bool                     // it has waited: what counts now is the present configuration
 	changed  chan struct{}            // closed and replaced when pending or busy changes
 	busy     int                      // host calls under way, waiting ones included
@@ -178,21 +179,19 @@ func (x *run) waits() (list map[string]*writeguard.Approval, idle bool, changed 
 	return list, x.busy <= x.waiters, x.changed
 }
 
-// tell notes that the agent is told of approvals, and reports whether it was
-// told of others before.
-func (x *run) tell(list map[string]*writeguard.Approval) (before bool) {
+// tell notes that the agent is told of approvals, and reports whether it has
+// been told of several, each by itself.
+func (x *run) tell(list map[string]*writeguard.Approval) (oneByOne bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.told == nil {
 		x.told = map[string]bool{}
 	}
-	for id := range x.told {
-		before = before || list[id] == nil
-	}
 	for id := range list {
 		x.told[id] = true
 	}
-	return before
+	x.together = x.together || len(list) > 1
+	return !x.together && len(x.told) > 1
 }
 
 // untold reports whether the agent has yet to be told of one of the approvals.
