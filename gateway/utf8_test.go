@@ -32,13 +32,13 @@ func TestRequestsThatAreNoUTF8ReachNoServer(t *testing.T) {
 // would make the list of all servers unreadable for strict clients, and one in a
 // result the connection of a client that speaks stdio.
 func TestWhatServersSayIsUTF8(t *testing.T) {
-	odd := json.RawMessage("{\"name\":\"odd\",\"description\":\"caf\xe9\",\"inputSchema\":{\"type\":\"object\"},\"annotations\":" + readOnly + "}")
+	odd := json.RawMessage("{\"name\":\"odd\",\"description\":\"caf\xe9 \\ud83d\",\"inputSchema\":{\"type\":\"object\"},\"annotations\":" + readOnly + "}")
 	for _, up := range []upstreamtest.Era{upstreamtest.Legacy, upstreamtest.Modern} {
 		s := upstreamtest.New(t, upstreamtest.Options{Era: up, Tools: []json.RawMessage{odd}})
 		p := start(t, "servers:\n  s: {url: "+s.URL+", trust_annotations: true}\n", nil)
 		eachEra(t, func(t *testing.T, e era) {
 			c := p.client(e, "", noCaps, nil)
-			if got := c.do("tools/list", "", nil); !utf8.ValidString(got.Raw) || !strings.Contains(got.Raw, "caf\ufffd") {
+			if got := c.do("tools/list", "", nil); !utf8.ValidString(got.Raw) || !strings.Contains(got.Raw, "caf\ufffd") || strings.Contains(got.Raw, `\ud83d`) {
 				t.Errorf("the list: %q", got.Raw)
 			}
 			for how, answer := range map[string]func(*upstreamtest.Call){
@@ -47,10 +47,13 @@ func TestWhatServersSayIsUTF8(t *testing.T) {
 					c.Notify("notifications/message", "{\"level\":\"error\",\"data\":\"\xff\"}")
 					c.Text("a\ufffdb")
 				},
+				"half a pair": func(c *upstreamtest.Call) {
+					c.Result(`{"content":[{"type":"text","text":"\ud83d` + "a\ufffdb" + `"}],"structuredContent":{"\ude00":1}}`)
+				},
 				"error": func(c *upstreamtest.Call) { c.Error(-32050, "a\ufffdb", "\"\xff\"") },
 			} {
 				s.On("odd", answer)
-				if got := c.call("s_odd", `{}`, "", nil); !utf8.ValidString(got.Raw) || !strings.Contains(got.Raw, "a\ufffdb") {
+				if got := c.call("s_odd", `{}`, "", nil); !utf8.ValidString(got.Raw) || !strings.Contains(got.Raw, "a\ufffdb") || strings.Contains(got.Raw, `\ud`) {
 					t.Errorf("%s: %q", how, got.Raw)
 				}
 			}

@@ -96,11 +96,12 @@ func ParseMessage(b []byte) (Message, error) {
 var byteOrderMark = []byte("\ufeff")
 
 // Readable gives bytes that every parser takes for a text: without a byte order
-// mark, and with U+FFFD for what is no UTF-8 (RFC 8259, section 8.1). encoding/json
-// takes such bytes, but most programs do not, and in a list or on a connection
-// that carries more than this message they lose all of it.
+// mark, and with U+FFFD for what is no UTF-8 (RFC 8259, section 8.1) and for half
+// a surrogate pair. encoding/json takes such bytes, but most programs do not, and
+// in a list or on a connection that carries more than this message they lose all
+// of it.
 func Readable(b []byte) []byte {
-	b = bytes.TrimPrefix(b, byteOrderMark)
+	b = pairUp(bytes.TrimPrefix(b, byteOrderMark))
 	if utf8.Valid(b) {
 		return b
 	}

@@ -16,7 +16,7 @@ func TestMessagesThatAreNoUTF8(t *testing.T) {
 	for in, want := range map[string]string{
 		"\ufeff{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}":                                `{}`,
 		"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"\xe9\":\"a\xff\xfe\xc3\",\"n\":1.10}}": "{\"\ufffd\":\"a\ufffd\",\"n\":1.10}",
-		"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\\ud800 \u00e9 \u2028 \ufffd\"}":        "\"\\ud800 \u00e9 \u2028 \ufffd\"",
+		"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\\ud800 \u00e9 \u2028 \ufffd\"}":        "\"\\ufffd \u00e9 \u2028 \ufffd\"",
 	} {
 		m, err := ParseMessage([]byte(in))
 		if err != nil || string(m.Result) != want {
@@ -28,6 +28,34 @@ func TestMessagesThatAreNoUTF8(t *testing.T) {
 		}
 		if m, err := ParseMessage(parts[0]); err != nil || string(m.Result) != want {
 			t.Errorf("%q in a batch: %q, %v; want %q", in, m.Result, err, want)
+		}
+	}
+}
+
+// Half a surrogate pair is no character, and strict parsers refuse the whole
+// message for it. Every other escape keeps its bytes.
+func TestHalfSurrogatePairs(t *testing.T) {
+	for in, want := range map[string]string{
+		`"\ud83d\ude00"`:                   `"\ud83d\ude00"`,
+		`"\uD83D\uDE00 \u00E9 \u2028"`:     `"\uD83D\uDE00 \u00E9 \u2028"`,
+		`"\ud83d"`:                         `"\ufffd"`,
+		`"\uDE00x"`:                        `"\ufffdx"`,
+		`"\ude00\ud83d"`:                   `"\ufffd\ufffd"`,
+		`"\ud83d\ud83d\ude00"`:             `"\ufffd\ud83d\ude00"`,
+		`"\ud83d\n\ude00"`:                 `"\ufffd\n\ufffd"`,
+		`"\ud83d\u0041"`:                   `"\ufffd\u0041"`,
+		`"\\ud83d \\\ud83d"`:               `"\\ud83d \\\ufffd"`,
+		`"{\"a\":\"\\ud83d\"}"`:            `"{\"a\":\"\\ud83d\"}"`,
+		`{"\udbff":["\udfff",{"a":1.10}]}`: `{"\ufffd":["\ufffd",{"a":1.10}]}`,
+	} {
+		whole := []byte(`{"jsonrpc":"2.0","id":1,"result":` + in + `}`)
+		before := string(whole)
+		m, err := ParseMessage(whole)
+		if err != nil || string(m.Result) != want {
+			t.Errorf("%s: %s, %v; want %s", in, m.Result, err, want)
+		}
+		if string(whole) != before {
+			t.Errorf("%s: the input was changed", in)
 		}
 	}
 }
