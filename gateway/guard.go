@@ -261,5 +261,28 @@ func (g *Gateway) guardStatus(set *settings) map[string]any {
 	if set.policy.Observes() {
 		mode = "only observing: every call runs (guard.observe)"
 	}
-	return map[string]any{"mode": mode, "preset": set.cfg.Guard.Preset, "rules": len(set.cfg.Guard.Rules), "filters": len(set.cfg.Guard.Filters), "webhook": g.hook.Status()}
+	return map[string]any{"mode": mode, "preset": set.cfg.Guard.Preset, "rules": len(set.cfg.Guard.Rules), "filters": len(set.cfg.Guard.Filters), "unmatched": set.policy.Unmatched(g.toolNames()), "webhook": g.hook.Status()}
+}
+
+// toolNames are the names that servers gave their tools, of the servers that are
+// ready and have told all of them.
+func (g *Gateway) toolNames() map[string][]string {
+	out := map[string][]string{}
+	for _, s := range g.opt.Registry.Snapshot().Servers {
+		if s.State != upstreams.Ready || s.FromCache || len(s.Warnings) > 0 {
+			continue
+		}
+		names := []string{}
+		for _, t := range s.Tools {
+			names = append(names, t.Name)
+		}
+		for _, t := range s.Disabled {
+			names = append(names, t.Tool)
+		}
+		for _, t := range s.Pending {
+			names = append(names, t.Tool)
+		}
+		out[s.ID] = names
+	}
+	return out
 }

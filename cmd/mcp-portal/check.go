@@ -22,8 +22,10 @@ Exit code 0 means that serve would start with it.
 
 With --live it also asks the portal that runs with this configuration how its
 servers are: which are not ready, and where the portal's own sign-in does not
-hold any more. Then 0 also means that there are none. An admin's token is
-needed unless there is no sign-in.`,
+hold any more, and which rules and filters of the guard, and which entries of
+servers.<id>.tools, name a tool that no server has, as far as these are ready.
+Then 0 also means that there are none. An admin's token is needed unless there
+is no sign-in.`,
 		Example: "  mcp-portal check --config portal.yaml\n  MCP_PORTAL_TOKEN=… mcp-portal check --config portal.yaml --live",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -20,6 +20,7 @@ type liveStatus struct {
 		Server, State, Reason string
 		SignIn                string `json:"sign_in"`
 	} `json:"logins_wanted"`
+	Guard struct{ Unmatched []string }
 }
 
 // checkLive prints what the running portal says needs somebody's attention.
@@ -74,6 +75,10 @@ func checkLive(ctx context.Context, out io.Writer, endpoint, token string) error
 			}
 			fmt.Fprintf(out, "server %s: %s: %s\n", v.Server, v.State, why)
 		}
+	}
+	for _, u := range s.Guard.Unmatched {
+		bad++
+		fmt.Fprintln(out, u)
 	}
 	fmt.Fprintf(out, "running at %s: %d of %d servers ready\n", endpoint, ready, len(s.Servers))
 	if bad > 0 {
