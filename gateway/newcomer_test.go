@@ -61,6 +61,10 @@ func TestAddressesWithoutAPage(t *testing.T) {
 	if resp, body := p.browse("/nowhere"); resp.StatusCode != 404 || !strings.Contains(body, `href="/servers"`) {
 		t.Errorf("no way on from a page that is not there: %d", resp.StatusCode)
 	}
+	resp, _ := p.get("/favicon.ico")
+	if resp, body := p.get(resp.Header.Get("Location")); resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "image/svg+xml" || !strings.Contains(body, "<svg") {
+		t.Errorf("the icon: %d %.200s", resp.StatusCode, body)
+	}
 	if _, body := p.browse("/clients"); !strings.Contains(body, "Without sign-in every client of this machine may connect") {
 		t.Error("the page of clients does not say why it is empty")
 	}

@@ -26,6 +26,7 @@ import (
 func (g *Gateway) web(r chi.Router) {
 	g.authRoutes(r)
 	r.Handle("/assets/*", g.pages.Assets())
+	r.Get("/favicon.ico", g.pages.Favicon) // asked for without a page: beside a file, or by other programs
 	r.Get("/", g.signedIn(g.home))
 	r.Get("/servers", g.signedIn(g.serversPage))
 	r.Post("/servers", g.form(g.toggleForm))

@@ -44,6 +44,11 @@ func loadAssets() (assets, error) {
 // of two versions can serve each other's pages.
 func (a assets) path(name string) string { return "/assets/" + name + "?v=" + a.tags[name] }
 
+// Favicon leads to the portal's icon.
+func (p *Pages) Favicon(w http.ResponseWriter, r *http.Request) {
+	http.Redirect(w, r, p.assets.path("icon.svg"), http.StatusFound)
+}
+
 // Assets serves the files below /assets/. It needs no session.
 func (p *Pages) Assets() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
