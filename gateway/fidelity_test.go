@@ -124,7 +124,7 @@ var oddResults = []string{
 	`{"content":"a string","structuredContent":[1,2.50,"three",null,true]}`,
 	`{"content":[{"type":"resource","resource":{"uri":"nobody://x","text":"","size":1.5}}]}`,
 	`{"content":[{"type":"resource_link","uri":"https://example.com/?a=1&b=<2>","name":"l","size":1.5,"annotations":{"audience":"user"}}]}`,
-	`{"content":[{"type":"text","text":"\u00e9 \u2028 \/ < > & \ud83d\ude00 \ud800 é 😀"}],"k\u0065y":"\t"}`,
+	`{"content":[{"type":"text","text":"\u00e9 \u2028 \/ < > & \ud83d\ude00 é 😀"}],"k\u0065y":"\t"}`,
 	`{ "content" : [ { "type" : "text" , "text" : "spaces" } ] , "x" : 1.0 }`,
 	`{"content":[],"twice":1,"twice":2.0}`,
 	`{"content":[],"structuredContent":{"":"empty key","a.b":{"c":{}}, "deep":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}}`,
