@@ -121,6 +121,50 @@ func callbackURL(t *testing.T, p *portal, b *authtest.Browser) string {
 	return at.URL.String()
 }
 
+// A code of the IdP of before, or of the client of before, is brought to no
+// other (mix-up by a change of the configuration), whatever iss says.
+func TestIdPChangedMeanwhile(t *testing.T) {
+	p, idp := fakePortal(t, true, nil)
+	other := authtest.StartFakeIdP(t)
+	other.SetClock(p.clock.now)
+	for name, c := range map[string]struct {
+		change func(*config.Config)
+		now    *authtest.IdP
+	}{
+		"another IdP":    {func(c *config.Config) { c.Auth.Issuer = other.Issuer }, other},
+		"another client": {func(c *config.Config) { c.Auth.ClientID = "another" }, idp},
+	} {
+		b := p.browser(t, "alice")
+		back, err := url.Parse(callbackURL(t, p, b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := back.Query()
+		q.Set("iss", c.now.Issuer)
+		back.RawQuery = q.Encode()
+		next := *p.cfg
+		c.change(&next)
+		if err := p.SetConfig(&next); err != nil {
+			t.Fatal(err)
+		}
+		before := c.now.Requests()
+		if page := b.Get(back.String()); page.Status != 400 || len(p.store.keys("session:")) != 0 || c.now.Requests() != before {
+			t.Errorf("%s: %d %s, %d requests to the IdP", name, page.Status, page.Body, c.now.Requests()-before)
+		}
+		if err := p.SetConfig(p.cfg); err != nil {
+			t.Fatal(err)
+		}
+		if page := b.Get(callbackURL(t, p, b)); page.Status != 200 {
+			t.Errorf("%s: signing in anew: %d %s", name, page.Status, page.Body)
+		}
+		for _, k := range p.store.keys("session:") {
+			if err := p.store.Delete(t.Context(), k); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 func TestCallbackAttacks(t *testing.T) {
 	p, idp := fakePortal(t, true, nil)
 	refused := func(t *testing.T, b *authtest.Browser, target string, status int) *authtest.Page {
