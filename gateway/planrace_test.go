@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -165,7 +166,14 @@ func TestEqualCallsShareOnePlan(t *testing.T) {
 		if _, page := p.get("/approvals"); strings.Count(page, "Plan of 1 call") != 2 {
 			t.Errorf("the list has %d plans", strings.Count(page, "Plan of 1 call"))
 		}
+		waiting := regexp.MustCompile(`class="count"[^>]*>(\d+)`)
+		if _, page := p.get("/"); !strings.HasSuffix(waiting.FindString(page), ">2") {
+			t.Errorf("two plans wait, the pages say %q", waiting.FindString(page))
+		}
 		p.decidePlan(id, "approve", "0")
+		if _, page := p.get("/"); !strings.HasSuffix(waiting.FindString(page), ">1") {
+			t.Errorf("one plan waits, the pages say %q", waiting.FindString(page))
+		}
 		for _, form := range []string{"decision=approve&step=0", "decision=deny", "decision=some&step=0"} {
 			if _, body := p.submit("/plans/"+other, "/plans/"+id, form); !strings.Contains(body, "was decided meanwhile") {
 				t.Errorf("the second tab, %s: %.400s", form, body[strings.Index(body, "<main"):])

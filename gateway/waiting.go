@@ -2,11 +2,9 @@ package gateway
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/mcp-portal/mcp-portal/auth"
-	"github.com/mcp-portal/mcp-portal/writeguard"
 )
 
 // countPatience bounds how long a page waits for the number beside
@@ -22,32 +20,13 @@ func (g *Gateway) waitingFor(who *auth.Principal) int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), countPatience)
 	defer cancel()
-	own, err := g.approvals.ListFor(ctx, who.ID)
+	calls, err := g.approvals.CountFor(ctx, who)
 	if err != nil {
 		return 0
 	}
-	others, err := g.approvals.ListOthers(ctx, who)
+	plans, err := g.plans.CountFor(ctx, who)
 	if err != nil {
 		return 0
 	}
-	n := 0
-	for _, a := range slices.Concat(own, others) {
-		if a.State == writeguard.Pending && a.From != "client" && a.MayDecide(who) {
-			n++
-		}
-	}
-	plans, err := g.plans.ListFor(ctx, who)
-	if err != nil {
-		return 0
-	}
-	for _, p := range plans {
-		mine := false
-		for i := range p.Plan.Steps {
-			mine = mine || p.Progress.Steps[i].State == writeguard.StepOpen && p.Plan.MayDecide(who, i)
-		}
-		if p.State == writeguard.PlanOpen && mine {
-			n++
-		}
-	}
-	return n
+	return calls + plans
 }

@@ -165,13 +165,22 @@ func parseIndex(raw []byte, ok bool) ([]indexEntry, error) {
 // day, at most fifty of them. An error means that the list is not known, not
 // that it is empty.
 func (a *Approvals) ListFor(ctx context.Context, user string) ([]*Approval, error) {
-	return a.list(ctx, []string{user}, func(ap *Approval) bool { return ap.User == user })
+	return a.list(ctx, []string{user}, false, func(ap *Approval) bool { return ap.User == user })
 }
 
 // ListOthers returns the approvals of other users that the principal may
 // answer, in the same order and for as long.
 func (a *Approvals) ListOthers(ctx context.Context, p *auth.Principal) ([]*Approval, error) {
-	return a.list(ctx, listsOf(p)[1:], func(ap *Approval) bool { return !ap.OwnedBy(p) && ap.MayDecide(p) })
+	return a.list(ctx, listsOf(p)[1:], false, func(ap *Approval) bool { return !ap.OwnedBy(p) && ap.MayDecide(p) })
+}
+
+// CountFor counts what waits for the principal's answer on the page, own and of
+// others. It reads no record of what is answered or expired.
+func (a *Approvals) CountFor(ctx context.Context, p *auth.Principal) (int, error) {
+	list, err := a.list(ctx, listsOf(p), true, func(ap *Approval) bool {
+		return ap.State == Pending && ap.From != "client" && ap.MayDecide(p)
+	})
+	return len(list), err
 }
 
 // listsOf are all lists that may hold something for a principal to answer.
@@ -186,7 +195,8 @@ func listsOf(p *auth.Principal) []string {
 	return lists
 }
 
-func (a *Approvals) list(ctx context.Context, lists []string, want func(*Approval) bool) ([]*Approval, error) {
+// list reads what is in lists; of that only what may be open, if open says so.
+func (a *Approvals) list(ctx context.Context, lists []string, open bool, want func(*Approval) bool) ([]*Approval, error) {
 	var out []*Approval
 	seen := map[string]bool{}
 	for _, list := range lists {
@@ -199,7 +209,7 @@ func (a *Approvals) list(ctx context.Context, lists []string, want func(*Approva
 			return nil, fmt.Errorf("list approvals: %w", err)
 		}
 		for _, e := range entries {
-			if seen[e.ID] {
+			if seen[e.ID] || open && (!e.Open || !a.opts.Now().Before(e.Expires)) {
 				continue
 			}
 			seen[e.ID] = true

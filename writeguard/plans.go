@@ -381,8 +381,33 @@ type Listed struct {
 	State    PlanState
 }
 
+// CountFor counts the plans that wait for the principal's answer on the page. Of
+// plans that are not open it reads no more than how far they are.
+func (p *Plans) CountFor(ctx context.Context, who *auth.Principal) (int, error) {
+	n := 0
+	list, err := p.listed(ctx, who, func(id string) (bool, error) {
+		var g Progress
+		_, err := p.get(ctx, "plan-progress:"+id, &g)
+		return err == nil && g.State(p.now()) == PlanOpen, err
+	})
+	for _, l := range list {
+		for i := range l.Plan.Steps {
+			if l.State == PlanOpen && l.Progress.Steps[i].State == StepOpen && l.Plan.MayDecide(who, i) {
+				n++
+				break
+			}
+		}
+	}
+	return n, err
+}
+
 // ListFor returns the plans that a principal may see, newest first.
 func (p *Plans) ListFor(ctx context.Context, who *auth.Principal) ([]Listed, error) {
+	return p.listed(ctx, who, func(string) (bool, error) { return true, nil })
+}
+
+// listed reads those plans of the principal's lists that want says yes to.
+func (p *Plans) listed(ctx context.Context, who *auth.Principal, want func(id string) (bool, error)) ([]Listed, error) {
 	var out []Listed
 	seen := map[string]bool{}
 	for _, list := range listsOf(who) {
@@ -397,6 +422,13 @@ func (p *Plans) ListFor(ctx context.Context, who *auth.Principal) ([]Listed, err
 				continue
 			}
 			seen[id] = true
+			wanted, err := want(id)
+			if err == nil && !wanted || errors.Is(err, ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("list plans: %w", err)
+			}
 			plan, g, err := p.Get(ctx, id)
 			switch {
 			case errors.Is(err, ErrNotFound):
