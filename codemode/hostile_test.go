@@ -300,6 +300,16 @@ func TestB089_MemoryIsTheRunsOwn(t *testing.T) {
 	}
 }
 
+// TestMemoryIsWhatAScriptHolds: this one holds some 66 MB, grows a stack of 32
+// and lets go as much again. What it let go, and gaps between, were counted, so
+// that it ended in one run of five or so.
+func TestMemoryIsWhatAScriptHolds(t *testing.T) {
+	p := testPool(t, func(c *config.Code) { c.MemoryMB, c.WallTime, c.CPUTime = 128, time.Minute, time.Minute })
+	for range 25 { // also one after another in the same worker
+		wantValue(t, run(t, p, nil, "new RegExp('()'.repeat(1e5)).exec('a').length"), "100001")
+	}
+}
+
 func TestB094_NothingIsUnbounded(t *testing.T) {
 	p := testPool(t, nil)
 	o := run(t, p, nil, "return 'x'.repeat(6e6)")

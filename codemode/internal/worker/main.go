@@ -25,9 +25,12 @@ const (
 	exitGatewayGone = 4
 )
 
-// Budget of memory beside the script's own, in MiB: Go's runtime, the program
-// and the room a collection needs before it has freed anything.
-const memoryBeside = 64 + 32
+// memoryBeside is what the kernel grants a worker beside the script's own memory,
+// in MiB. Half of it or so is for stacks: one that doubles to maxStack needs 96 for
+// a moment, in one piece. The rest is for Go's runtime, what waits for a
+// collection, and the gaps between: the kernel counts addresses, not pages, so
+// with less a script ended here while it held half of its limit.
+const memoryBeside = 96 + 64
 
 // maxStack ends runaway native recursion in bytes of one Go stack.
 const maxStack = 64 << 20

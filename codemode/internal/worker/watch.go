@@ -2,6 +2,7 @@ package worker
 
 import (
 	"os"
+	"runtime"
 	"runtime/metrics"
 	"time"
 
@@ -45,6 +46,22 @@ func heapBytes() int64 {
 	return int64(s[0].Value.Uint64() + s[1].Value.Uint64())
 }
 
+// overMemory tells whether what a script holds is more than limit bytes. What it
+// let go, and what the run before left, counts as used until a collection has
+// seen it: how much that is depends on the moment, and an end must not. So the
+// first time in a run the heap is collected before it counts; a script that
+// lives at its limit would otherwise do nothing but collect.
+func overMemory(limit int64, collected *bool) bool {
+	if heapBytes() <= limit {
+		return false
+	}
+	if !*collected {
+		*collected = true
+		runtime.GC()
+	}
+	return heapBytes() > limit
+}
+
 // stop asks the script to end; the first reason counts.
 func (r *run) stop(kind string) {
 	if r.why.CompareAndSwap(nil, &kind) {
@@ -71,6 +88,7 @@ func (r *run) watch() (stop func()) {
 		t := time.NewTicker(watchEvery)
 		defer t.Stop()
 		var since time.Time
+		collected := false
 		for {
 			select {
 			case <-done:
@@ -89,7 +107,7 @@ func (r *run) watch() (stop func()) {
 				if (cpuNanos()-r.cpu0)/1e6 > int64(r.msg.CPUMillis) {
 					r.stop(kindCPU)
 				}
-				if heapBytes() > int64(r.msg.MemoryMB)<<20 {
+				if r.stopped() == "" && overMemory(int64(r.msg.MemoryMB)<<20, &collected) {
 					r.stop(kindMemory)
 				}
 				if r.stopped() == "" {
