@@ -50,6 +50,7 @@ func TestHostileScripts(t *testing.T) {
 	p := testPool(t, func(c *config.Code) {
 		c.Workers, c.MaxWorkers, c.RunsPerUser, c.QueuePerUser = 2, 7, 4, 1000
 		c.MemoryMB, c.WallTime, c.CPUTime = 128, wall, 20*cpu
+		c.MaxCalls = 200 // so that it is reached before the time is over
 	})
 	host := attackedHost()
 	wantValue(t, run(t, p, host, "1"), "1")

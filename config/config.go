@@ -338,7 +338,7 @@ type Code struct {
 	WallTime      time.Duration `yaml:"wall_time"`       // how long a run may take, default 30s; time waiting for a person does not count
 	CPUTime       time.Duration `yaml:"cpu_time"`        // processor time of a run, default 5s
 	MemoryMB      int           `yaml:"memory_mb"`       // memory of a run in MB, default 192
-	MaxCalls      int           `yaml:"max_calls"`       // calls of tools in one run, default 200
+	MaxCalls      int           `yaml:"max_calls"`       // calls of tools in one run, default 1000
 	Parallel      int           `yaml:"parallel"`        // calls at once, default 8
 	MaxSource     int           `yaml:"max_source"`      // bytes, default 131072
 	MaxCallResult int           `yaml:"max_call_result"` // bytes of one tool result into a script, default 4194304

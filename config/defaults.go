@@ -40,7 +40,7 @@ func Defaults() *Config {
 			WallTime:      30 * time.Second,
 			CPUTime:       5 * time.Second,
 			MemoryMB:      192,
-			MaxCalls:      200,
+			MaxCalls:      1000,
 			Parallel:      8,
 			MaxSource:     128 << 10,
 			MaxCallResult: 4 << 20,

@@ -139,7 +139,7 @@ type Options struct {
 	Expires      time.Duration    // to answer, and once more to use the answer; default 15m
 	DeniedFor    time.Duration    // how long the same call stays denied without asking again; default 60s
 	MaxPending   int              // open approvals per user; default 100
-	MaxArguments int              // bytes; default 262144
+	MaxArguments int              // bytes; default 1048576, as much as a script may send
 	Poll         time.Duration    // backstop of Wait, should a message be lost; default 2s
 	Now          func() time.Time // clock; default time.Now
 	// On, if not nil, is told of each new approval and of each that was decided,
@@ -168,7 +168,7 @@ func NewApprovals(st store.Store, log *slog.Logger, o Options) *Approvals {
 		o.MaxPending = 100
 	}
 	if o.MaxArguments <= 0 {
-		o.MaxArguments = 256 << 10
+		o.MaxArguments = mostArguments
 	}
 	if o.Poll <= 0 {
 		o.Poll = 2 * time.Second
@@ -218,7 +218,7 @@ func (a *Approvals) Request(ctx context.Context, c Call, d Decision) (*Approval,
 		return nil, doing(fmt.Errorf("policy says %q, not %q", d.Action, Approve))
 	}
 	if len(c.Arguments) > a.opts.MaxArguments {
-		return nil, doing(fmt.Errorf("%w: %d bytes, at most %d can be shown to a person; send less per call", ErrTooLarge, len(c.Arguments), a.opts.MaxArguments))
+		return nil, doing(tooLarge(len(c.Arguments), a.opts.MaxArguments))
 	}
 	args, err := Canonical(c.Arguments)
 	if err != nil {
@@ -262,6 +262,13 @@ func (a *Approvals) Request(ctx context.Context, c Call, d Decision) (*Approval,
 			return nil, doing(err)
 		}
 	}
+}
+
+// mostArguments is how many bytes of arguments are shown to a person.
+const mostArguments = 1 << 20
+
+func tooLarge(n, most int) error {
+	return fmt.Errorf("%w: %d bytes, at most %d can be shown to a person; send less per call, or have an administrator allow this tool without approval", ErrTooLarge, n, most)
 }
 
 // mostOthers is how many further runs an approval names.

@@ -318,7 +318,7 @@ func TestWhatCannotBeShownIsRefused(t *testing.T) {
 		d    Decision
 		want error
 	}{
-		"too large":   {deletion(`{"a":"` + strings.Repeat("x", 256<<10) + `"}`), ask, ErrTooLarge},
+		"too large":   {deletion(`{"a":"` + strings.Repeat("x", 1<<20) + `"}`), ask, ErrTooLarge},
 		"not JSON":    {deletion(`{"a"`), ask, nil},
 		"ambiguous":   {deletion(`{"a":1,"a":2}`), ask, nil},
 		"no user":     {Call{Server: "s", Tool: "t"}, ask, nil},

@@ -270,9 +270,8 @@ func (p *Plan) take(g *Progress, a PlanAnswer, now time.Time) error {
 // StepOf is a call as a step of a plan. The error says why it cannot be shown
 // to a person.
 func StepOf(c Call, d Decision) (PlanStep, error) {
-	const most = 256 << 10
-	if len(c.Arguments) > most {
-		return PlanStep{}, fmt.Errorf("%w: %d bytes, at most %d can be shown to a person; send less per call", ErrTooLarge, len(c.Arguments), most)
+	if len(c.Arguments) > mostArguments {
+		return PlanStep{}, tooLarge(len(c.Arguments), mostArguments)
 	}
 	args, err := Canonical(c.Arguments)
 	if err != nil {

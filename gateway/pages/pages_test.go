@@ -273,6 +273,7 @@ func TestApprovalStates(t *testing.T) {
 		says    string
 		buttons int
 	}{
+		{writeguard.Approved, "Approved", "Tell your agent to go on: its script waits", 0},
 		{writeguard.Pending, "Approve this call?", "Nothing has been sent yet", 2},
 		{writeguard.Approved, "Approved", "make the same call again", 0},
 		{writeguard.Denied, "Denied", "was not sent", 0},
@@ -281,6 +282,9 @@ func TestApprovalStates(t *testing.T) {
 	} {
 		a := approval()
 		a.State = tt.state
+		if strings.Contains(tt.says, "same call") {
+			a.Mode, a.Run = writeguard.Direct, ""
+		}
 		if tt.state != writeguard.Pending && tt.state != writeguard.Expired {
 			a.DecidedBy, a.DecidedAt, a.Via, a.Note, a.UsedAt = a.User, noon, writeguard.ViaWeb, "too much", noon
 		}
@@ -298,7 +302,7 @@ func TestApprovalStates(t *testing.T) {
 		if len(decisions) != tt.buttons || tt.buttons == 2 && !slices.Equal(decisions, []string{"approve", "deny"}) {
 			t.Errorf("%s: buttons %v", tt.state, decisions)
 		}
-		for _, want := range []string{"dns", "record_delete", "destructive", "claude-code/2.1.4", "Alice Doe", "run_81f3", "preset careful", `says "delete"`} {
+		for _, want := range []string{"dns", "record_delete", "destructive", "claude-code/2.1.4", "Alice Doe", a.Run, "preset careful", `says "delete"`} {
 			if !strings.Contains(doc.text, want) {
 				t.Errorf("%s: the page does not say %q", tt.state, want)
 			}

@@ -313,7 +313,7 @@ func (r *run) call(outward, label string, args []goja.Value, raw bool) goja.Valu
 		body = w.b
 	}
 	if r.calls++; r.calls > r.msg.MaxCalls {
-		return r.rejected(kindCalls, fmt.Sprintf("the budget of %d tool calls of this run is used up; do the work in several runs or ask for larger pages", r.msg.MaxCalls))
+		return r.rejected(kindCalls, fmt.Sprintf("the budget of %d tool calls of this run is used up; ask for larger pages, or catch this (code \"calls\"), return what you have and do the rest in another run", r.msg.MaxCalls))
 	}
 	return r.send(proto.Call, outward, label, body, raw)
 }

@@ -94,7 +94,7 @@ func (r *run) request(ask func(goja.FunctionCall) goja.Value) func(goja.Function
 			}
 			label := "codemode.request(" + m.Request + ")"
 			if r.calls++; r.calls > r.msg.MaxCalls {
-				return p.reject(r.callError(p, kindCalls, fmt.Sprintf("the budget of %d tool calls of this run is used up; do the work in several runs or ask for larger pages", r.msg.MaxCalls)))
+				return p.reject(r.callError(p, kindCalls, fmt.Sprintf("the budget of %d tool calls of this run is used up; ask for larger pages, or catch this (code \"calls\"), return what you have and do the rest in another run", r.msg.MaxCalls)))
 			}
 			payload, err := proto.EncodeCall(m.Tool, m.Arguments)
 			if err != nil {
