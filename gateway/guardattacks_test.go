@@ -436,8 +436,9 @@ func TestPersonSettlesAnUnknownStep(t *testing.T) {
 				// Of a step whose outcome is known nothing can be said, and nothing twice.
 				p.submit("/plans/"+id, "/plans/"+id+"/settle", "step=0&decision=not")
 				var all sync.WaitGroup
+				send := p.fill("/plans/" + id)
 				for range 4 {
-					all.Go(func() { p.submit("/plans/"+id, "/plans/"+id+"/settle", "step=1&decision="+said) })
+					all.Go(func() { send("/plans/"+id+"/settle", "step=1&decision="+said) })
 				}
 				all.Wait()
 				results := make([]answer, 3)

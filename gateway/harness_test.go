@@ -268,6 +268,12 @@ func (p *portal) page(method, path, form string, cookies []*http.Cookie) (*http.
 // with the page's token to an address.
 func (p *portal) submit(page, action, form string) (*http.Response, string) {
 	p.t.Helper()
+	return p.fill(page)(action, form)
+}
+
+// fill loads a page with a form and returns how to send it, as often as wanted.
+func (p *portal) fill(page string) func(action, form string) (*http.Response, string) {
+	p.t.Helper()
 	resp, body := p.get(page)
 	_, rest, ok := strings.Cut(body, `name="csrf`)
 	if !ok {
@@ -276,7 +282,9 @@ func (p *portal) submit(page, action, form string) (*http.Response, string) {
 	name, rest, _ := strings.Cut(rest, `"`)
 	_, rest, _ = strings.Cut(rest, `value="`)
 	value, _, _ := strings.Cut(rest, `"`)
-	return p.page(http.MethodPost, action, "csrf"+name+"="+value+"&"+form, resp.Cookies())
+	return func(action, form string) (*http.Response, string) {
+		return p.page(http.MethodPost, action, "csrf"+name+"="+value+"&"+form, resp.Cookies())
+	}
 }
 
 // approve says yes on the page of an approval. It may come second.

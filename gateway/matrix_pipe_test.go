@@ -109,9 +109,14 @@ func TestOneBadMessageFailsOneCallOfTheClient(t *testing.T) {
 			p := start(t, "limits: {message: 100000}\nservers:\n"+yaml, nil)
 			eachEra(t, func(t *testing.T, e era) {
 				c := p.client(e, "", noCaps, nil)
-				before := said(c.call("s_count", `{}`, "", nil))
+				count := func() (bad, lively int) {
+					_, _ = fmt.Sscan(said(c.call("s_count", `{}`, "", nil)), &bad, &lively)
+					return bad, lively
+				}
+				was, lively := count()
 				beside := make(chan answer, 1)
 				go func() { beside <- c.call("s_lively", `{}`, "", nil) }()
+				p.until("a call is under way beside the bad ones", func() bool { _, n := count(); return n > lively })
 				var all sync.WaitGroup
 				for _, bad := range s.bad {
 					all.Go(func() {
@@ -135,11 +140,7 @@ func TestOneBadMessageFailsOneCallOfTheClient(t *testing.T) {
 				if a := c.call("s_echo", `{}`, "", nil); a.Error != nil || a.Err != nil || a.Result.IsError {
 					t.Errorf("the next call: %s %v", a.Raw, a.Err)
 				}
-				after := said(c.call("s_count", `{}`, "", nil))
-				var was, is int
-				_, _ = fmt.Sscan(before, &was)
-				_, _ = fmt.Sscan(after, &is)
-				if is-was != len(s.bad) {
+				if is, _ := count(); is-was != len(s.bad) {
 					t.Errorf("%d bad calls were sent %d times, or the connection was lost", len(s.bad), is-was)
 				}
 				if a := c.call("s_release", `{}`, "", nil); said(a) != "released" {

@@ -73,6 +73,7 @@ type childState struct {
 	Child
 	write    func(line string)
 	raws     atomic.Int64
+	lively   atomic.Int64 // calls of lively, so far
 	released chan struct{}
 
 	mu    sync.Mutex
@@ -240,6 +241,7 @@ func (s *childState) call(m wire.Message) {
 			s.out(strings.NewReplacer("$ID", string(m.ID), "$LONG", strings.Repeat("z", 300_000)).Replace(l))
 		}
 	case "lively":
+		s.lively.Add(1)
 		for n := 0; ; n++ {
 			s.out(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":` + string(c.Token()) + `,"progress":` + strconv.Itoa(n) + `}}`)
 			select {
@@ -253,7 +255,7 @@ func (s *childState) call(m wire.Message) {
 		s.released <- struct{}{}
 		s.result(m, text("released"))
 	case "count":
-		s.result(m, text(strconv.FormatInt(s.raws.Load(), 10)))
+		s.result(m, text(fmt.Sprint(s.raws.Load(), s.lively.Load())))
 	default:
 		s.result(m, `{"content":[],"structuredContent":{"params":`+string(m.Params)+`}}`)
 	}

@@ -25,7 +25,7 @@ func Apply(o Options) []proto.Layer {
 	out = append(out, user(), layer(LayerEnv, environment(o.Env)), layer(LayerFiles, descriptors(o.Given)), layer(LayerDeath, parentDeath()))
 	// The kernel's out-of-memory killer must choose the worker, not the gateway.
 	out = append(out, layer(LayerOOM, os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)))
-	out = append(out, layer(LayerNice, unix.Setpriority(unix.PRIO_PROCESS, 0, o.Nice)))
+	out = append(out, layer(LayerNice, nice(o.Nice)))
 	out = append(out, layer(LayerDumpable, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)))
 	if withCgo {
 		err := errors.New("built with cgo: build the program with CGO_ENABLED=0")
@@ -127,4 +127,13 @@ func noNewPrivs() error {
 		return e
 	}
 	return nil
+}
+
+// nice gives way to others, at least so much: a portal that was started with
+// more must not take it back.
+func nice(n int) error {
+	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && 20-now >= n { // the kernel counts from 20 down
+		return nil
+	}
+	return unix.Setpriority(unix.PRIO_PROCESS, 0, n)
 }
