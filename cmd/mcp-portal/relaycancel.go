@@ -18,10 +18,13 @@ import (
 // did its work, and the message is sent again until it has.
 
 const (
-	// cancelTries is how often the message is sent, with pauses of two seconds
+	// cancelTries is how often the message arrives, with pauses of two seconds
 	// in all.
 	cancelTries = 5
 	cancelPause = 50 * time.Millisecond
+	cancelMost  = 4 * time.Second // between two
+	// cancelFor is for how long it is tried where it does not arrive.
+	cancelFor = 30 * time.Second
 	// cancelWithin is how long one may take.
 	cancelWithin = 5 * time.Second
 )
@@ -73,14 +76,18 @@ func (r *relay) keep(ctx context.Context, version, session string, sent func() b
 // tellCancelled sends the client's message until the call is over or must have
 // arrived.
 func (r *relay) tellCancelled(note wire.Message, version, session string, over <-chan struct{}) {
-	for n, pause := 1, cancelPause; ; n, pause = n+1, 3*pause {
+	end := time.Now().Add(cancelFor)
+	for n, pause := 0, cancelPause; ; pause = min(3*pause, cancelMost) {
 		ctx, cancel := context.WithTimeout(r.life, cancelWithin)
 		_, err := r.post(ctx, note, version, session)
 		cancel()
 		if err != nil && r.life.Err() == nil {
 			r.log.Warn("a cancellation did not reach the portal", "error", err)
 		}
-		if n == cancelTries {
+		if err == nil {
+			n++
+		}
+		if n == cancelTries || time.Now().After(end) {
 			return
 		}
 		select {
