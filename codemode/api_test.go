@@ -118,6 +118,23 @@ func TestB076_ScriptsGetValuesNotEnvelopes(t *testing.T) {
 	})
 }
 
+func TestOneBadBlockSpoilsNoResult(t *testing.T) {
+	p := testPool(t, nil)
+	for _, c := range []struct{ content, value, note string }{
+		{`{"type":"text","text":"a"},{"type":"text","text":7},{"type":"text","text":"b"}`, `"a\nb"`, "block 2 is a text block without a text"},
+		{`{"type":"text"},{"type":"text","text":"[1]"}`, `[1]`, "block 1 is a text block without a text"},
+		{`"x",null,{"type":"text","text":"a"}`, `"a"`, "block 1 is no object, and 1 more are malformed"},
+	} {
+		o := run(t, p, answers(map[string]string{"s_t": `{"content":[` + c.content + `]}`}), "return await s.t()", tools("s_t")...)
+		wantValue(t, o, c.value)
+		if logs := strings.Join(o.Logs, "\n"); !strings.Contains(logs, c.note) || !strings.Contains(logs, "codemode.raw") {
+			t.Errorf("%s: logs %q, want %q", c.content, logs, c.note)
+		}
+	}
+	o := run(t, p, answers(map[string]string{"s_t": `{"content":[{"type":"text"}]}`}), "await s.t()", tools("s_t")...)
+	wantError(t, o, kindException, "block 1 is a text block without a text")
+}
+
 func TestContentBlocksLeaveBesideTheValue(t *testing.T) {
 	p := testPool(t, nil)
 	host := answers(map[string]string{

@@ -125,7 +125,7 @@ func FuzzParseJSON(f *testing.F) {
 	vm := compilePrelude().newRuntime()
 	f.Fuzz(func(t *testing.T, in []byte) {
 		v, err := parseJSON(vm, in)
-		_, _ = unwrap(vm, in)
+		_, _ = unwrap(vm, in, func(string) {})
 		if err != nil {
 			if json.Valid(in) && depth(in) <= maxDepth && !bytes.Contains(in, bytes.Repeat([]byte("9"), 100)) && len(in) < maxIntChars {
 				t.Fatalf("%q is valid, but: %v", in, err)

@@ -443,7 +443,9 @@ func (r *run) answer(p *pendingCall, f proto.Frame) error {
 		if p.raw {
 			v, err = parseJSON(r.vm, f.Data)
 		} else {
-			v, err = unwrap(r.vm, f.Data)
+			v, err = unwrap(r.vm, f.Data, func(what string) {
+				r.note("the result of %s is malformed: %s; the rest of it is what the code got. codemode.raw(…) gives it as it came", p.label, what)
+			})
 		}
 		if err != nil {
 			failed = asToolError(err)

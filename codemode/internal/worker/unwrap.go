@@ -35,8 +35,9 @@ type envelope struct {
 
 // unwrap turns a CallToolResult into the value a script works with:
 // structuredContent, else the JSON objects or arrays in its text, else the text,
-// else its content blocks. A result marked as error is a *toolError.
-func unwrap(vm *goja.Runtime, raw []byte) (goja.Value, error) {
+// else its content blocks. A result marked as error is a *toolError. Blocks that
+// cannot be read are left out; fault is told which.
+func unwrap(vm *goja.Runtime, raw []byte, fault func(string)) (goja.Value, error) {
 	var e envelope
 	err := eachMember(raw, func(name string, value []byte) {
 		switch name {
@@ -65,15 +66,21 @@ func unwrap(vm *goja.Runtime, raw []byte) (goja.Value, error) {
 	if !present(e.content) {
 		return goja.Null(), nil
 	}
-	return contentValue(vm, e.content)
+	return contentValue(vm, e.content, fault)
 }
 
 func present(raw []byte) bool { return len(raw) > 0 && string(raw) != "null" }
 
-func contentValue(vm *goja.Runtime, content []byte) (goja.Value, error) {
-	texts, others, err := blocks(content)
+func contentValue(vm *goja.Runtime, content []byte, fault func(string)) (goja.Value, error) {
+	texts, others, bad, err := blocks(content)
 	if err != nil {
 		return nil, err
+	}
+	if len(bad) > 0 {
+		if len(texts) == 0 && len(others) == 0 {
+			return nil, errors.New(bad[0])
+		}
+		fault(bad[0] + more(len(bad)-1))
 	}
 	if len(texts) == 0 && len(others) == 0 {
 		return goja.Null(), nil
@@ -110,9 +117,23 @@ func textValue(vm *goja.Runtime, text string) goja.Value {
 	return vm.ToValue(text)
 }
 
-// blocks splits content into the texts and the raw other blocks.
-func blocks(content []byte) (texts []string, others [][]byte, err error) {
+func more(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and %d more are malformed", n)
+}
+
+// blocks splits content into the texts, the raw other blocks, and what is wrong
+// with those that are neither.
+func blocks(content []byte) (texts []string, others [][]byte, bad []string, err error) {
+	n := 0
 	err = eachItem(content, func(item []byte) error {
+		n++
+		if len(item) == 0 || item[0] != '{' {
+			bad = append(bad, fmt.Sprintf("content block %d is no object", n))
+			return nil
+		}
 		var kind, text []byte
 		if err := eachMember(item, func(name string, value []byte) {
 			switch name {
@@ -129,19 +150,20 @@ func blocks(content []byte) (texts []string, others [][]byte, err error) {
 			return nil
 		}
 		var s string
-		if err := json.Unmarshal(text, &s); err != nil {
-			return fmt.Errorf("text block: %w", err)
+		if len(text) == 0 || text[0] != '"' || json.Unmarshal(text, &s) != nil {
+			bad = append(bad, fmt.Sprintf("content block %d is a text block without a text", n))
+			return nil
 		}
 		texts = append(texts, s)
 		return nil
 	})
-	return texts, others, err
+	return texts, others, bad, err
 }
 
 func (e *envelope) failure(vm *goja.Runtime) *toolError {
 	t := &toolError{code: "tool_error"}
 	if present(e.content) {
-		if texts, _, err := blocks(e.content); err == nil {
+		if texts, _, _, err := blocks(e.content); err == nil {
 			t.text = strings.TrimSpace(strings.Join(texts, "\n"))
 		}
 	}
