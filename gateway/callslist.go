@@ -149,20 +149,28 @@ func size(n int) string {
 func changes(made []madeCall) []string {
 	const most = 20
 	var out []string
-	more := 0
+	times, more := map[string]int{}, 0
 	for _, m := range made {
 		if !m.mayHaveChanged() {
-			continue
-		}
-		if len(out) == most {
-			more++
 			continue
 		}
 		what := m.Tool + " " + m.Status
 		if m.IDs != "" {
 			what = m.Tool + " → " + m.IDs
 		}
-		out = append(out, what)
+		switch times[what]++; {
+		case times[what] > 1:
+		case len(out) == most:
+			delete(times, what)
+			more++
+		default:
+			out = append(out, what)
+		}
+	}
+	for i, what := range out {
+		if n := times[what]; n > 1 {
+			out[i] = fmt.Sprintf("%s ×%d", what, n)
+		}
 	}
 	if more > 0 {
 		out = append(out, fmt.Sprintf("and %d more", more))
