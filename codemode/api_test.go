@@ -118,6 +118,62 @@ func TestB076_ScriptsGetValuesNotEnvelopes(t *testing.T) {
 	})
 }
 
+func TestWhatTimersDidNotDoIsSaid(t *testing.T) {
+	p := testPool(t, nil)
+	const unfired, undone = "1 timer had not fired", "1 async callback of setTimeout was not done"
+	for _, c := range []struct{ code, note string }{
+		{"setTimeout(async () => { await s.t(); throw new Error('late') }, 100000); return 1", unfired},
+		{"setTimeout(() => console.log('x'), 100000); return 1", unfired},
+		{"await Promise.race([s.t(), new Promise((_, no) => setTimeout(() => no(1), 100000))]); return 1", ""},
+		{"await new Promise(f => setTimeout(f, 1)); setTimeout(async () => 1, 100000); return 1", unfired},
+		{"const n = setTimeout(() => 1, 100000); clearTimeout(n); return 1", ""},
+		{"await Promise.race([s.t(), sleep(100000)]); return 1", ""},
+		{"setTimeout(async () => { await sleep(100000); throw new Error('late') }, 0); await sleep(1); return 1", undone},
+		{"setTimeout(async () => { await s.t(); throw new Error('late') }, 0); await sleep(1); return 1", "Error: late"},
+		{"setTimeout(async () => { await s.t() }, 0); await sleep(1); return 1", ""},
+	} {
+		o := run(t, p, answers(map[string]string{"s_t": structured(`{}`)}), c.code, tools("s_t")...)
+		wantValue(t, o, "1")
+		logs := strings.Join(o.Logs, "\n")
+		if !strings.Contains(logs, c.note) || c.note == "" && strings.Contains(logs, "imer") {
+			t.Errorf("%s: logs %q, want %q", c.code, logs, c.note)
+		}
+	}
+}
+
+// TestMisusesSayTheNextStep holds misuses of the functions of codemode as models
+// write them, with what the text must show. Those that are clear work.
+func TestMisusesSayTheNextStep(t *testing.T) {
+	p := testPool(t, nil)
+	host := answers(map[string]string{"crm_list": structured(`{"items":[1]}`)})
+	for _, c := range []struct{ code, want string }{
+		{"for await (const x of codemode.paginate(crm.list, {})) console.log(x)", "for (const item of await codemode.paginate(…))"},
+		{"for (const x of codemode.paginate(crm.list)) console.log(x)", "for (const item of await codemode.paginate(…))"},
+		{"await codemode.paginate(crm.list, {}, {limit: 5})", "{max: 100}"},
+		{"await codemode.paginate(crm.list, 'x')", "one object"},
+		{"await codemode.paginate({tool: 'crm_list'})", "codemode.paginate(codemode.<name>, {…})"},
+		{"await codemode.paginate(crm.list({}))", "codemode.paginate(codemode.<name>, {…})"},
+		{"await codemode.call({name: 'crm_list', arguments: {}})", `await codemode.call("crm_list", {…})`},
+		{"await codemode.raw()", `await codemode.raw("crm_list", {…})`},
+		{"await codemode.raw('crm_list', {}, 1)", "one object"},
+		{"codemode.tools().map(t => t.name)", "(await codemode.tools(…)).map"},
+	} {
+		wantError(t, run(t, p, host, c.code, tools("crm_list")...), kindException, c.want)
+	}
+	for _, code := range []string{"(await codemode.call(crm.list, {})).items", "(await codemode.call(codemode.crm_list)).items", "(await codemode.raw(crm.list)).structuredContent.items"} {
+		wantValue(t, run(t, p, host, code, tools("crm_list")...), "[1]")
+	}
+	asked := ""
+	host.query = func(_ context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
+		asked = name + string(args)
+		return json.RawMessage(`{}`), nil
+	}
+	run(t, p, host, "await codemode.describe(crm.list)", tools("crm_list")...)
+	if asked != `describe["crm_list"]` {
+		t.Errorf("asked for %s", asked)
+	}
+}
+
 func TestOneBadBlockSpoilsNoResult(t *testing.T) {
 	p := testPool(t, nil)
 	for _, c := range []struct{ content, value, note string }{

@@ -308,6 +308,9 @@ func (h *host) Query(ctx context.Context, name string, args json.RawMessage) (js
 		}
 		return wire.Encode(out), nil
 	case "describe":
+		if first == "" {
+			return nil, &codemode.HostError{Code: "invalid_arguments", Message: `codemode.describe takes the name of one tool as text, for example codemode.describe("dns_records_list"); for several, await Promise.all(names.map(n => codemode.describe(n))).`}
+		}
 		t := r.view.named(first)
 		if t == nil {
 			if why := h.g.whyWithheld(r, first); why != "" {

@@ -74,7 +74,7 @@ func (r *run) install() error {
 func (r *run) codemode() *goja.Object {
 	made := map[string]goja.Value{}
 	call := func(c goja.FunctionCall) goja.Value { return r.callByName(c, false) }
-	describe := r.query("describe")
+	describe := r.describe()
 	for name, f := range map[string]func(goja.FunctionCall) goja.Value{
 		"call":     call,
 		"raw":      func(c goja.FunctionCall) goja.Value { return r.callByName(c, true) },
@@ -134,6 +134,9 @@ func (r *run) paginate(call, describe func(goja.FunctionCall) goja.Value) func(g
 		v, err := made(goja.Undefined(), c.Arguments...)
 		if err != nil {
 			panic(err)
+		}
+		if o, ok := v.(*goja.Object); ok {
+			r.promised[o] = helperPaginate
 		}
 		return v
 	}
@@ -259,7 +262,43 @@ const (
 	helperSearch   = "await codemode.search(\"what you need\")"
 	helperDescribe = "await codemode.describe(\"name\")"
 	helperServers  = "await codemode.servers()"
+
+	helperPaginate = "codemode.paginate" // label of its promise
 )
+
+// toolNamed is the name that a script gave, as text or by the tool itself.
+func (r *run) toolNamed(v goja.Value) (string, bool) {
+	if o, ok := v.(*goja.Object); ok && r.toolTrap != nil && o.Prototype() == r.toolTrap && r.absentTools[o] == nil {
+		v = o.Get("name")
+	}
+	if v == nil || !goja.IsString(v) {
+		return "", false
+	}
+	return v.String(), true
+}
+
+// exampleTool is the name of a tool to show in a text.
+func (r *run) exampleTool() string {
+	if list := r.names.tools(); len(list) > 0 {
+		return list[0].Outward
+	}
+	return "server_tool"
+}
+
+// describe is codemode.describe, of the tool itself as well.
+func (r *run) describe() func(goja.FunctionCall) goja.Value {
+	ask := r.query("describe")
+	return func(c goja.FunctionCall) goja.Value {
+		if !goja.IsString(c.Argument(0)) {
+			if name, ok := r.toolNamed(c.Argument(0)); ok {
+				if t := r.names.find(name); t != nil {
+					c.Arguments = []goja.Value{r.vm.ToValue(t.Outward)}
+				}
+			}
+		}
+		return ask(c)
+	}
+}
 
 func (r *run) callByName(c goja.FunctionCall, raw bool) goja.Value {
 	helper := "codemode.call"
@@ -267,10 +306,10 @@ func (r *run) callByName(c goja.FunctionCall, raw bool) goja.Value {
 		helper = "codemode.raw"
 	}
 	r.asked(c.Argument(0))
-	if !goja.IsString(c.Argument(0)) {
-		return r.rejectType(helper + " takes the name of a tool as text, then its arguments")
+	name, ok := r.toolNamed(c.Argument(0))
+	if !ok {
+		return r.rejectType(fmt.Sprintf("%s takes the name of a tool as text, then its arguments: await %s(%q, {…})", helper, helper, r.exampleTool()))
 	}
-	name := c.Argument(0).String()
 	t := r.names.find(name)
 	if t == nil {
 		candidates := make([]string, 0, len(r.names.tools()))

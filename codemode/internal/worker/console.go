@@ -27,6 +27,7 @@ const (
 type timer struct {
 	id   int64 // as the script knows it
 	fire func() (goja.Value, error)
+	loud bool // that it did not fire is said
 }
 
 func (r *run) installConsole() error {
@@ -156,11 +157,58 @@ func (r *run) setTimeout(c goja.FunctionCall) goja.Value {
 	if len(c.Arguments) > 2 {
 		args = c.Arguments[2:]
 	}
-	id, err := r.after(c.Argument(1).ToFloat(), func() (goja.Value, error) { return f(goja.Undefined(), args...) })
+	id, err := r.after(c.Argument(1).ToFloat(), func() (goja.Value, error) {
+		v, err := f(goja.Undefined(), args...)
+		if o, ok := v.(*goja.Object); ok && err == nil {
+			if p, ok := asPromise(o); ok && p.State() == goja.PromiseStatePending {
+				r.begun = append(r.begun, p)
+			}
+		}
+		return v, err
+	})
 	if err != nil {
 		panic(r.vm.NewTypeError(err.Error()))
 	}
+	r.timers[proto.CallID(r.id, r.next)].loud = r.loud(c.Argument(0))
 	return r.vm.ToValue(id)
+}
+
+// explainTimers says what timers would still have done: nobody waits for them.
+func (r *run) explainTimers() {
+	n := 0
+	for _, t := range r.timers {
+		if t.loud {
+			n++
+		}
+	}
+	if n > 0 {
+		r.note("%s not fired when the script ended, and did nothing: await sleep(ms) before the work instead of setTimeout", plural(n, "timer had", "timers had"))
+	}
+	n = 0
+	for _, p := range r.begun {
+		if p.State() == goja.PromiseStatePending {
+			n++
+		}
+	}
+	if n > 0 {
+		r.note("%s not done when the script ended, and whether it would have failed is not known: await sleep(ms) and the work itself instead of setTimeout", plural(n, "async callback of setTimeout was", "async callbacks of setTimeout were"))
+	}
+}
+
+// loud tells whether it is said that a callback of setTimeout was never called. A
+// timer that settles a promise is a time limit or a wait: whoever needs it awaits
+// the promise. So in code that makes promises only async callbacks count.
+func (r *run) loud(f goja.Value) bool {
+	if !strings.Contains(r.msg.Code, "new Promise") && !strings.Contains(r.msg.Code, "withResolvers") {
+		return true
+	}
+	o, ok := f.(*goja.Object)
+	async := false
+	_ = r.try(func() {
+		tag := o.GetSymbol(goja.SymToStringTag)
+		async = tag != nil && goja.IsString(tag) && tag.String() == "AsyncFunction"
+	})
+	return ok && async
 }
 
 func (r *run) clearTimeout(c goja.FunctionCall) goja.Value {

@@ -150,7 +150,8 @@
     const name = typeof tool === 'function' ? tool.name : tool;
     if (typeof name !== 'string' || name === '') throw new TypeError('codemode.paginate takes a tool, or its name, then its arguments: codemode.paginate(codemode.<name>, {…})');
     options = options ?? {};
-    for (const k of Object.keys(options)) if (!['items', 'next', 'arg', 'max'].includes(k)) throw new TypeError('codemode.paginate has no option ' + k + ': it takes items, next, arg and max');
+    for (const k of Object.keys(options)) if (!['items', 'next', 'arg', 'max'].includes(k)) throw new TypeError('codemode.paginate has no option ' + k + ': it takes items, next, arg and max. max bounds the items of all pages; what the tool takes, such as a page size, stands in its arguments: codemode.paginate(tool, {…}, {max: 100})');
+    if (args !== undefined && args !== null && !isObject(args)) throw new TypeError('codemode.paginate takes the arguments of the tool as one object: codemode.paginate(codemode.<name>, {…})');
     const about = await describe(name), props = about.inputSchema?.properties ?? {};
     let now = { ...args };
     const sizeArg = firstIn(sizeArgs, props), most = props[sizeArg]?.maximum;

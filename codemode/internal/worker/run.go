@@ -53,8 +53,9 @@ type run struct {
 	cleared   map[uint32]struct{} // timers that the script called off
 	waits     int                 // timers that the gateway has not answered
 	timerSeq  int64
-	now       int64 // the script's clock in Unix milliseconds
-	looks     int   // at the clock since it moved
+	begun     []*goja.Promise // callbacks of setTimeout that were not done at once
+	now       int64           // the script's clock in Unix milliseconds
+	looks     int             // at the clock since it moved
 	unhandled map[*goja.Promise]struct{}
 
 	taken  uint32        // answers of the gateway so far
@@ -303,6 +304,7 @@ func (r *run) drain() {
 			break
 		}
 	}
+	r.explainTimers()
 	said := 0
 	for p := range r.unhandled {
 		if said++; said > 3 {

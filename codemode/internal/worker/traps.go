@@ -139,6 +139,9 @@ func (r *run) promiseMisused(o *goja.Object, key string) string {
 		}
 		return fmt.Sprintf(".%s was read of a promise, which has no such member: await it first, as in %s", clip(key, 60), example)
 	}
+	if label == helperPaginate && key == asList {
+		return "codemode.paginate gives the promise of one array with all items, no pages: write for (const item of await codemode.paginate(…))"
+	}
 	if key == asList || key == asText {
 		return fmt.Sprintf("the promise of %s was used %s: an await is missing, write %s", label, key, example)
 	}
