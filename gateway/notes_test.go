@@ -32,8 +32,10 @@ func TestInstructionsOfServersReachTheModel(t *testing.T) {
 		}
 	}
 	for code, want := range map[string]string{
-		`return (await codemode.describe("s_look")).notes`: "test",
-		`return (await codemode.servers())[0].notes`:       "test",
+		`return (await codemode.describe("s_look")).notes`:                           "test",
+		`return (await codemode.servers())[0].notes`:                                 "test",
+		`return (await codemode.describe(s.look)).notes`:                             "test", // the tool itself
+		`try { await codemode.describe(["s_look"]) } catch (e) { return e.message }`: "codemode.describe takes the name of one tool as text, for example",
 	} {
 		if got := two.code(code, "", nil); !strings.HasPrefix(got.text(), want) {
 			t.Errorf("%s: %s", code, got.Raw)

@@ -174,7 +174,7 @@ func (b *body) encode(v json.RawMessage) (contentType string, data []byte, err e
 		return b.multipart(v)
 	case bodyText:
 		if first(v) != '"' {
-			return "", nil, fmt.Errorf("must be text (%s)", b.media)
+			return "", nil, fmt.Errorf("must be text (%s): write the document itself, it is sent as it is; no object is made into one", b.media)
 		}
 		return b.media, []byte(scalar(v)), nil
 	}

@@ -93,6 +93,8 @@ func TestBodies(t *testing.T) {
 		{`text/plain: {}, application/merge-patch+json: {}`, `[1]`, "application/merge-patch+json", `[1]`},
 		{`application/x-www-form-urlencoded: {}`, `{"a":"x y","b":[1,2],"c":null,"d":{"e":true}}`, "application/x-www-form-urlencoded", `a=x+y&b=1&b=2&d%5Be%5D=true`},
 		{`application/x-www-form-urlencoded: {encoding: {b: {style: deepObject}}}`, `{"b":["x"]}`, "application/x-www-form-urlencoded", `b%5B%5D=x`},
+		{`application/xml: {schema: {type: object}}`, `"<a b=\"1\">é</a>"`, "application/xml", `<a b="1">é</a>`},
+		{`application/xml: {}, application/json: {}`, `{"a":1}`, "application/json", `{"a":1}`},
 		{`text/csv: {}`, `"a,b\n"`, "text/csv", "a,b\n"},
 		{`application/octet-stream: {}`, `"AAEC"`, "application/octet-stream", "\x00\x01\x02"},
 	} {
@@ -115,6 +117,25 @@ func TestBodies(t *testing.T) {
 	f := req.MultipartForm.File["file"]
 	if req.FormValue("note") != "hi" || req.FormValue("meta") != `{"a":1}` || len(f) != 1 || f[0].Filename != `a".png` || f[0].Size != 3 || f[0].Header.Get("Content-Type") != "image/png" {
 		t.Errorf("%+v", req.MultipartForm)
+	}
+}
+
+// XML is text in both directions: nothing is made of it, and an object in its
+// place is refused with what to write.
+func TestXMLIsText(t *testing.T) {
+	d := parse(t, "openapi: 3.0.0\npaths:\n  /x:\n    post: {operationId: go, requestBody: {content: {application/xml: {schema: {type: object, properties: {a: {type: string}}}}}}}\n", openapi.Options{})
+	op, _, err := d.Call("go", json.RawMessage(`{"body":{"a":"1"}}`))
+	if err == nil || !strings.Contains(err.Error(), "application/xml") || !strings.Contains(err.Error(), "write the document itself") {
+		t.Errorf("an object as XML: %v", err)
+	}
+	if op, _, err = d.Call("go", json.RawMessage(`{"body":"<a>1</a>"}`)); err != nil {
+		t.Fatal(err)
+	}
+	for _, media := range []string{"application/xml", "text/xml; charset=utf-8", "application/atom+xml", "image/svg+xml"} {
+		got := string(op.Result(openapi.Answer{Status: 200, Header: http.Header{"Content-Type": {media}}, Body: []byte("<a>é</a>")}))
+		if !strings.Contains(got, `"type":"text"`) || !strings.Contains(got, "é") || strings.Contains(got, "blob") {
+			t.Errorf("%s: %s", media, got)
+		}
 	}
 }
 
