@@ -234,6 +234,6 @@ func review(t *testing.T, page string, without ...int) (records []string) {
 	for _, i := range without {
 		must("untick", chromedp.Do(ctx, chromedp.Click(css(fmt.Sprintf(`input[name="step"][value="%d"]`, i)))))
 	}
-	must("approve", chromedp.Do(ctx, chromedp.Click(css(`button[value="approve"]`)), chromedp.WaitNotPresent(css(`form.plan`))))
+	must("approve", chromedp.Do(ctx, chromedp.Click(css(`button[value="approve"]`)), chromedp.WaitNotPresent(css(`button[value="approve"]`))))
 	return steps
 }
