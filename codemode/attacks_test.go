@@ -90,6 +90,9 @@ func withEnds(t testing.TB, list []attack) []attack {
 			if slices.Contains(list[i].kinds, endTime) {
 				list[i].kinds = append(list[i].kinds, kindCPU, kindWall, kindMemory)
 			}
+			if slices.Contains(list[i].kinds, kindMemory) { // a busy machine may not get that far
+				list[i].kinds = append(list[i].kinds, kindCPU, kindWall)
+			}
 			delete(ends, a.name)
 		} else if a.kinds == nil && a.value == "" {
 			t.Errorf("%q does not say how it must end", a.name)
