@@ -5,15 +5,16 @@ import "context"
 // A call that waits for a person takes no place among those that run at once:
 // whoever decides on many sees them together.
 
-// asideMost is how many calls of a run wait so; further ones keep their places.
-const asideMost = 64
+// MostAside is how many calls of a run wait so; further ones keep their places,
+// and with all places taken no other begins.
+const MostAside = 64
 
 // aside gives up the place of a call; back takes one again. With enough aside
 // already both do nothing.
 func (c *callList) aside() (back func(context.Context) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.away >= asideMost {
+	if c.away >= MostAside {
 		return func(context.Context) error { return nil }
 	}
 	c.away++

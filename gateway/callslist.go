@@ -181,6 +181,9 @@ func changes(made []madeCall) []string {
 // idNames are the members by which a thing is found again, best first.
 var idNames = []string{"id", "number", "key", "uuid", "sha", "ts", "message_id", "slug", "name", "url", "html_url"}
 
+// notMade are members that name what a call did not make or change.
+var notMade = map[string]bool{"error": true, "errors": true, "failed": true, "failures": true, "rejected": true, "skipped": true, "warnings": true}
+
 // idsOf finds the ids in the result of a call that made or changed something.
 func idsOf(result json.RawMessage) string {
 	const most = 256 << 10 // bytes of a result that is looked into
@@ -261,7 +264,9 @@ func idsIn(value json.RawMessage, depth int) string {
 	}
 	var inner []string
 	for k := range o {
-		inner = append(inner, k)
+		if !notMade[strings.ToLower(k)] {
+			inner = append(inner, k)
+		}
 	}
 	slices.Sort(inner)
 	for _, k := range inner {

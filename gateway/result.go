@@ -258,6 +258,9 @@ func (g *Gateway) pausedResult(x *run, list map[string]*writeguard.Approval, log
 		}
 		b.WriteByte('\n')
 	}
+	if len(rows) >= codemode.MostAside {
+		b.WriteString("Further calls that the code has started are asked for when these are decided.\n")
+	}
 	b.WriteString(lines)
 	until := g.now().Add(x.req.set.cfg.Code.PausedFor)
 	if g.opt.Vault != nil && x.recording.whole() {
