@@ -106,7 +106,7 @@ func TestWhatARunDidIsTold(t *testing.T) {
 		}
 		// Beyond a bound there is a row for each tool.
 		got = c.code("for (let i = 0; i < 20; i++) await s.put({id: 'a'}); await s.look({id: 'refused'}).catch(() => 0); return 1", "", nil)
-		check("many calls", got, `calls:\ns_put ×20: 20 ok, \d+ ms, \d+ (KB|B)\ns_look ×1: 1 failed \[quota exceeded\]`, `changed: s_put → number 17[^;\n]* ×20$`)
+		check("many calls", got, `calls:\ns_put ×20: 20 ok, \d+ ms, \d+ (KB|B)\ns_look ×1: 1 failed \[quota exceeded\]`, `changed: s_put → number 17[^;\n]* ×20`)
 		if s := structuredOf(t, got); len(s.Calls) != 2 || s.Calls[0].Calls != 20 || s.Calls[0].OK != 20 || s.Calls[1].Failed != 1 || len(s.Changed) != 1 {
 			t.Errorf("%+v", s)
 		}
