@@ -280,7 +280,9 @@ func (g *Gateway) toolNames() map[string][]string {
 			names = append(names, t.Tool)
 		}
 		for _, t := range s.Pending {
-			names = append(names, t.Tool)
+			if t.Tool != "" { // the server itself is no tool
+				names = append(names, t.Tool)
+			}
 		}
 		out[s.ID] = names
 	}
