@@ -191,6 +191,9 @@ func (x *run) tell(list map[string]*writeguard.Approval) (oneByOne bool) {
 		x.told[id] = true
 	}
 	x.together = x.together || len(list) > 1
+	for _, p := range x.pending {
+		x.together = x.together || p.n > 1 // equal calls
+	}
 	return !x.together && len(x.told) > 1
 }
 

@@ -114,8 +114,9 @@ func (s *Server) addTools(cfg config.Server, list []json.RawMessage, names namin
 // warnPending says what is not as it was approved.
 func (s *Server) warnPending(pins *pinned) {
 	if pins.unread() {
-		if len(s.Pending) > 1 && pins.failed { // else it is a matter of milliseconds
-			s.warn("%d tools are held back until their approved definitions can be read from the store (pin: review)", len(s.Pending)-1)
+		n := len(slices.DeleteFunc(slices.Clone(s.Pending), func(p *Pending) bool { return p.Tool == itself }))
+		if n > 0 && pins.failed { // else it is a matter of milliseconds
+			s.warn("%d tools are held back until their approved definitions can be read from the store (pin: review)", n)
 		}
 		return
 	}

@@ -39,7 +39,16 @@ func (w introduction) definition() json.RawMessage {
 
 // introduced is the introduction that counts: the approved one, if another is
 // held back.
+//
+// To one user a server may speak of them. Such words are nobody else's, so they
+// are approved for nobody, and where a person would have to, not said.
 func (p *pinned) introduced(server string, now introduction) (introduction, *Pending) {
+	if p != nil && p.ofOne {
+		if p.mode == pinReview {
+			return introduction{}, nil
+		}
+		return now, nil
+	}
 	pending := p.compare(server, itself, now.definition())
 	if pending == nil || !pending.Held {
 		return now, pending
@@ -47,4 +56,14 @@ func (p *pinned) introduced(server string, now introduction) (introduction, *Pen
 	var was introduction
 	_ = json.Unmarshal(pending.Was, &was) // nothing was approved: nothing is said
 	return was, pending
+}
+
+// ofOneUser is p for the list of one user.
+func (p *pinned) ofOneUser() *pinned {
+	if p == nil {
+		return nil
+	}
+	own := *p
+	own.ofOne = true
+	return &own
 }

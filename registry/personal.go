@@ -31,7 +31,7 @@ type personalOf struct {
 
 // build makes the part from a configuration.
 func (p *personalList) build(cfg config.Server, nameMax int, pins *pinned) {
-	part := buildServer(cfg, p.catalogue, nameMax, pins)
+	part := buildServer(cfg, p.catalogue, nameMax, pins.ofOneUser())
 	part.State = upstreams.Ready
 	if p.part == nil || !sameServer(p.part, part) {
 		p.part = part

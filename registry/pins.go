@@ -79,6 +79,7 @@ type pinned struct {
 	// yet, or cannot be.
 	approved map[string]json.RawMessage
 	failed   bool // reading it was tried in vain
+	ofOne    bool // it judges the list of one user
 }
 
 // check compares a tool with what was approved. Nil: it is that, or nothing is

@@ -337,6 +337,29 @@ func TestPinsOfPersonalLists(t *testing.T) {
 	}
 }
 
+// What a server says to one user is not said to another, nor approved for them.
+func TestIntroductionToOneUser(t *testing.T) {
+	for _, mode := range []string{"off", "warn", "review"} {
+		r := New(Options{Log: quiet(), Store: pinRig(t), Catalog: config.Catalog{Pin: mode}})
+		t.Cleanup(r.Close)
+		r.SetServers(map[string]config.Server{"s": {URL: "https://s", Auth: config.ServerAuth{Type: config.AuthOAuth, OnBehalf: true}}})
+		r.UpdateFor("s", "ann", said("You act for Ann.", `{}`, good))
+		soon(t, "the first list is approved", func() bool { return strings.Join(outwards(r.SnapshotFor("ann")), "") == "s_a" })
+		r.UpdateFor("s", "bob", said("You act for Bob.", `{}`, good))
+		for user, want := range map[string]string{"ann": "You act for Ann.", "bob": "You act for Bob."} {
+			if mode == "review" {
+				want = ""
+			}
+			if got := r.SnapshotFor(user).Server("s").Instructions; got != want {
+				t.Errorf("%s: %s is told %q, want %q", mode, user, got, want)
+			}
+		}
+		if p := r.Pending(); len(p) != 0 {
+			t.Errorf("%s: pending: %+v", mode, p[0])
+		}
+	}
+}
+
 // Differences never panics and finds each change of the pinned members.
 func FuzzDifferences(f *testing.F) {
 	f.Add([]byte(good), []byte(other))

@@ -160,7 +160,7 @@ func (k *pinKeeper) sync(ctx context.Context, id string) error {
 			}
 		}
 		add := map[string]json.RawMessage{}
-		if _, have := rec.Tools[itself]; found && !have && len(lists) > 0 {
+		if _, have := rec.Tools[itself]; found && !have && len(lists) > 0 && lists[0][itself] != nil {
 			add[itself] = lists[0][itself] // a record of before they were pinned
 		}
 		switch {
@@ -297,7 +297,7 @@ func (r *Registry) pinState(id string) (mode string, lists []map[string]json.Raw
 		known = e.pins.approved
 	}
 	add := func(c *upstreams.Catalogue) {
-		list := map[string]json.RawMessage{itself: introductionOf(c).definition()}
+		list := map[string]json.RawMessage{}
 		for _, raw := range c.Tools {
 			t, _, _, err := outerTool(id, raw, naming{max: r.nameMax})
 			if t == nil || err != nil {
@@ -311,6 +311,7 @@ func (r *Registry) pinState(id string) (mode string, lists []map[string]json.Raw
 	}
 	if e.catalogue != nil {
 		add(e.catalogue)
+		lists[0][itself] = introductionOf(e.catalogue).definition() // those to one user are not pinned
 	}
 	for _, own := range e.own {
 		add(own.list.catalogue)

@@ -116,7 +116,6 @@ func (l *Logins) Accepted(server, user string, c Credential) {
 		clear(l.accepted)
 	}
 	l.accepted[key] = token
-	delete(l.doubts, key)
 }
 
 func (l *Logins) wasAccepted(s config.Server, own, token string) bool {

@@ -60,6 +60,7 @@ func TestRenewedTokenThatIsNotKnownYet(t *testing.T) {
 	var need *logins.Needed
 	for range 10 {
 		r.now.Add(40)
+		r.Accepted("s", "ann", renewed) // its greeting, which it asks nobody's token for
 		next, err := refused(renewed)
 		if err == nil {
 			_, err = refused(next)
